@@ -81,6 +81,9 @@ CREATE TABLE registry.prefix (
   announced          boolean NOT NULL DEFAULT false,
   origin_asn         bigint CHECK (origin_asn BETWEEN 0 AND 4294967295),
   max_length         smallint,
+  -- Whom the route object of an imported route names. A prefix that is there for
+  -- its route only is held by it, and one whose registration goes passes to it.
+  route_organisation_id bigint REFERENCES registry.organisation (id),
   -- Reverse-DNS settings.
   reverse_mode       text NOT NULL DEFAULT 'inherit' CHECK (reverse_mode IN ('inherit', 'off', 'hosted', 'delegated')),
   name_servers       text[] NOT NULL DEFAULT '{}',
@@ -116,6 +119,7 @@ CREATE TABLE registry.prefix (
 ) WITH (fillfactor = 90);
 CREATE INDEX prefix_parent ON registry.prefix (parent_id);
 CREATE INDEX prefix_organisation ON registry.prefix (organisation_id);
+CREATE INDEX prefix_route_organisation ON registry.prefix (route_organisation_id) WHERE route_organisation_id IS NOT NULL;
 CREATE INDEX prefix_name_server_set ON registry.prefix (name_server_set_id) WHERE name_server_set_id IS NOT NULL;
 
 -- The longest registered prefix that covers an address or prefix (strictly, when
