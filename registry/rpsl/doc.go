@@ -29,7 +29,7 @@
 //   - nserver → delegated reverse DNS; hosted where all name servers match
 //     Options.OwnNameServers (they stay stored, as the NS of the hosted zone);
 //     none: inherit. Addresses after a host name (glue) are read and checked,
-//     and not stored: a name server of a reverse zone never lies in that zone.
+//     and not stored: the names of the servers lie outside the reverse zone.
 //   - ds-rdata → DS; without nserver the object is refused, since there is no
 //     delegation that the DS could secure.
 //
