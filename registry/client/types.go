@@ -323,6 +323,21 @@ type Source struct {
 	Body     json.RawMessage `json:"body,omitempty"`   // the XxxSource of its kind, when present
 }
 
+// SourceKeys is the body of POST /v1/sources/{kind}:get: up to MaxBatch keys.
+type SourceKeys struct {
+	Keys []string `json:"keys" minItems:"1" maxItems:"500"`
+}
+
+// SourceAnswer answers GET /v1/sources/{kind}/{key}, when the source is present.
+// A tombstone is a problem document of kind deleted with the members lineage,
+// resource, version, changed and read_at; a source that the Registry does not
+// know is one of kind not-found with lineage, resource and read_at.
+type SourceAnswer struct {
+	Lineage string    `json:"lineage"`
+	ReadAt  time.Time `json:"read_at"` // by the database's clock
+	Source
+}
+
 // SourceBatch answers POST /v1/sources/{kind}:get: one Source for each id asked for, in that order.
 type SourceBatch struct {
 	Lineage string    `json:"lineage"`
@@ -332,9 +347,10 @@ type SourceBatch struct {
 
 // SourcePage is one page of GET /v1/sources/{kind}, ordered by the immutable id.
 type SourcePage struct {
-	Lineage string   `json:"lineage"`
-	Token   string   `json:"token"` // of the snapshot in which this page was read
-	Items   []Source `json:"items"`
+	Lineage string    `json:"lineage"`
+	Token   string    `json:"token"`   // of the snapshot in which this page was read
+	ReadAt  time.Time `json:"read_at"` // by the database's clock
+	Items   []Source  `json:"items"`
 	// Next continues after this page; empty when Complete.
 	Next     string `json:"next,omitempty"`
 	Complete bool   `json:"complete"`
@@ -353,10 +369,11 @@ type SourceID struct {
 
 // SourceIDsHead is the first line of GET /v1/sources/{kind}/ids (NDJSON).
 type SourceIDsHead struct {
-	Lineage string   `json:"lineage"`
-	Token   string   `json:"token"`
-	Changed []string `json:"changed,omitempty"` // since the token in the request's "since"
-	TooMany bool     `json:"too_many,omitempty"`
+	Lineage string    `json:"lineage"`
+	Token   string    `json:"token"`
+	ReadAt  time.Time `json:"read_at"`           // by the database's clock
+	Changed []string  `json:"changed,omitempty"` // since the token in the request's "since"
+	TooMany bool      `json:"too_many,omitempty"`
 }
 
 // SourceIDsTail is the last line of GET /v1/sources/{kind}/ids; a stream that
