@@ -110,12 +110,15 @@ SELECT registry.outbox_partitions_ensure(60);
 -- and creates the lanes that do not exist. The lanes' row locks are taken in
 -- key order and held to commit: so the order of seq is the order of commits,
 -- without gaps. created_at is read after the lock; head_at before it, so that
--- it never exceeds created_at.
+-- it never exceeds created_at. It runs with the rights of the trigger functions
+-- that call it, which are the owner's; nobody else may write events.
 CREATE FUNCTION registry.outbox_append(p_type text, p_keys text[], p_kinds text[], p_payloads jsonb[]) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql VOLATILE
 AS $$
 DECLARE
-  lane registry.outbox_lane;
+  lane bigint;
+  seq  bigint;
+  at   timestamptz;
 BEGIN
   IF cardinality(p_keys) = 1 THEN
     -- The common case without sorting and joining.
@@ -126,9 +129,9 @@ BEGIN
         next_at = CASE WHEN l.pub_seq = l.last_seq THEN clock_timestamp() ELSE l.next_at END,
         head_at = CASE WHEN l.pub_seq = l.last_seq THEN greatest(EXCLUDED.head_at, l.last_event_at) ELSE l.head_at END,
         last_event_at = greatest(clock_timestamp(), l.last_event_at)
-    RETURNING * INTO lane;
+    RETURNING l.lane_id, l.last_seq, l.last_event_at INTO lane, seq, at;
     INSERT INTO registry.outbox_event (lane_id, seq, created_at, kind, payload)
-    VALUES (lane.lane_id, lane.last_seq, lane.last_event_at, p_kinds[1], p_payloads[1]);
+    VALUES (lane, seq, at, p_kinds[1], p_payloads[1]);
     RETURN;
   END IF;
   WITH wanted AS (
@@ -168,6 +171,192 @@ AS $$
     ORDER BY l.agg_type, l.agg_key
     FOR NO KEY UPDATE
   ) locked
+$$;
+
+-- Gives up what a lane has not published yet, up to a sequence number: those
+-- events become markers of kind gap, which are published in their place. Their
+-- numbers stay, so neither the order nor the fence in Redis knows an exception.
+-- Answers how many.
+CREATE FUNCTION registry.outbox_skip(p_lane bigint, p_through bigint, p_actor text, p_reason text) RETURNS bigint
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  lane    registry.outbox_lane;
+  skipped bigint;
+BEGIN
+  SELECT * INTO lane FROM registry.outbox_lane WHERE lane_id = p_lane FOR NO KEY UPDATE;
+  IF NOT FOUND THEN
+    RAISE EXCEPTION 'there is no lane %', p_lane USING ERRCODE = 'no_data_found';
+  END IF;
+  IF p_through NOT BETWEEN lane.pub_seq + 1 AND lane.last_seq THEN
+    RAISE EXCEPTION 'lane % has unpublished events from % to %: % is none of them', p_lane, lane.pub_seq + 1, lane.last_seq, p_through
+      USING ERRCODE = 'numeric_value_out_of_range';
+  END IF;
+  UPDATE registry.outbox_event
+  SET kind = 'gap',
+      payload = jsonb_build_object('skipped', kind, 'reason', left(p_reason, 500))
+  WHERE lane_id = p_lane
+    AND seq > lane.pub_seq
+    AND seq <= p_through
+    AND created_at BETWEEN lane.head_at AND lane.last_event_at;
+  GET DIAGNOSTICS skipped = ROW_COUNT;
+  -- The new token makes the answer of a worker that is at it void.
+  UPDATE registry.outbox_lane
+  SET claim_token = claim_token + 1,
+      claimed_by = NULL,
+      attempts = 0,
+      next_at = clock_timestamp()
+  WHERE lane_id = p_lane;
+  INSERT INTO registry.outbox_audit (actor, action, target, reason, detail)
+  VALUES (p_actor, 'skip', lane.agg_type || ':' || lane.agg_key, p_reason,
+          jsonb_build_object('lane', p_lane, 'from', lane.pub_seq + 1, 'through', p_through, 'events', skipped, 'last_error', lane.last_error));
+  RETURN skipped;
+END
+$$;
+
+-- Appends one event of kind replay to each of the lanes, with a new sequence
+-- number: nothing is ever rewound. Commands and barriers are not repeated.
+-- Answers how many.
+CREATE FUNCTION registry.outbox_replay(p_lanes bigint[]) RETURNS bigint
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  wanted   record;
+  replayed bigint := 0;
+BEGIN
+  FOR wanted IN
+    SELECT agg_type, array_agg(agg_key) AS keys, count(*) AS n
+    FROM registry.outbox_lane
+    WHERE lane_id = ANY (p_lanes)
+      AND agg_type NOT IN ('command', 'barrier')
+    GROUP BY agg_type
+    ORDER BY agg_type
+  LOOP
+    PERFORM registry.outbox_append(wanted.agg_type, wanted.keys,
+      array_fill('replay'::text, ARRAY[wanted.n::integer]), array_fill('{"changed": []}'::jsonb, ARRAY[wanted.n::integer]));
+    replayed := replayed + wanted.n;
+  END LOOP;
+  RETURN replayed;
+END
+$$;
+
+-- The daily partitions whose day ended longer ago than the retention, oldest
+-- first, and whether they may be dropped: everything in them is published, and
+-- was so longer ago than the retention. A lane says what is published; rows of a
+-- lane that is forgotten say it themselves.
+CREATE FUNCTION registry.outbox_partitions_old(p_retention interval)
+RETURNS TABLE (partition text, events bigint, unpublished bigint, published_until timestamptz, droppable boolean)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET timezone = 'UTC'
+AS $$
+BEGIN
+  FOR partition IN
+    SELECT c.relname
+    FROM pg_inherits i
+    JOIN pg_class c ON c.oid = i.inhrelid
+    WHERE i.inhparent = 'registry.outbox_event'::regclass
+      AND c.relname ~ '^outbox_event_[0-9]{8}$'
+      AND to_date(right(c.relname, 8), 'YYYYMMDD') + 1 <= clock_timestamp() - p_retention
+    ORDER BY c.relname
+  LOOP
+    EXECUTE format(
+      'SELECT count(*),
+              count(*) FILTER (WHERE CASE WHEN l.lane_id IS NULL THEN e.published_at IS NULL ELSE e.seq > l.pub_seq END),
+              max(e.published_at)
+       FROM registry.%I e
+       LEFT JOIN registry.outbox_lane l USING (lane_id)', partition)
+    INTO events, unpublished, published_until;
+    droppable := unpublished = 0 AND coalesce(published_until < clock_timestamp() - p_retention, true);
+    RETURN NEXT;
+  END LOOP;
+END
+$$;
+
+-- Drops the oldest partition that may be dropped and answers its name, or NULL
+-- where there is none. Rows of one partition only, in one transaction. The lock
+-- on the parent table stops writers; DETACH CONCURRENTLY would not, but no
+-- function may run it and the worker does not own the table. So it waits for
+-- that lock half a second at most, and else fails for the caller to come again.
+-- The advisory lock is also that of an audit which takes published events back.
+CREATE FUNCTION registry.outbox_partition_drop(p_retention interval) RETURNS text
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '500ms'
+AS $$
+DECLARE
+  oldest text;
+BEGIN
+  IF NOT pg_try_advisory_xact_lock(hashtextextended('registry.outbox_retention', 0)) THEN
+    RETURN NULL;
+  END IF;
+  SELECT o.partition INTO oldest
+  FROM registry.outbox_partitions_old(p_retention) o
+  WHERE o.droppable
+  ORDER BY o.partition
+  LIMIT 1;
+  IF oldest IS NOT NULL THEN
+    EXECUTE format('DROP TABLE registry.%I', oldest);
+  END IF;
+  RETURN oldest;
+END
+$$;
+
+-- Forgets lanes of resources that were deleted longer ago than the age: from then
+-- on the Registry no longer knows that they ever were. Lanes with natural keys
+-- (ptr, asn) stay for ever, since their numbers would start again.
+CREATE FUNCTION registry.outbox_lanes_forget(p_age interval, p_limit integer)
+RETURNS TABLE (lane_id bigint, stream_no smallint)
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+  DELETE FROM registry.outbox_lane f
+  WHERE f.lane_id IN (
+    SELECT l.lane_id
+    FROM registry.outbox_lane l
+    WHERE l.pub_seq = l.last_seq
+      AND l.last_event_at < now() - p_age
+      AND CASE l.agg_type
+            WHEN 'organisation' THEN NOT EXISTS (SELECT FROM registry.organisation r WHERE r.id::text = l.agg_key)
+            WHEN 'prefix' THEN NOT EXISTS (SELECT FROM registry.prefix r WHERE r.id::text = l.agg_key)
+            WHEN 'anycast' THEN NOT EXISTS (SELECT FROM registry.anycast_allocation r WHERE r.id::text = l.agg_key)
+            WHEN 'ca' THEN NOT EXISTS (SELECT FROM registry.certificate_authority r WHERE r.id::text = l.agg_key)
+            WHEN 'session' THEN NOT EXISTS (SELECT FROM registry.bgp_session r WHERE r.id::text = l.agg_key)
+            WHEN 'nsset' THEN NOT EXISTS (SELECT FROM registry.name_server_set r WHERE r.id::text = l.agg_key)
+            ELSE false
+          END
+    ORDER BY l.lane_id
+    LIMIT p_limit
+    FOR UPDATE SKIP LOCKED)
+  RETURNING f.lane_id, f.stream_no
+$$;
+
+-- What a worker's own role cannot see of the outbox tables' health.
+CREATE FUNCTION registry.outbox_health(
+  OUT lane_lock_seconds double precision, OUT xmin_seconds double precision, OUT dead_tuples bigint,
+  OUT partitions bigint, OUT oldest_partition text, OUT days_ahead integer)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET timezone = 'UTC'
+AS $$
+  SELECT (SELECT coalesce(extract(epoch FROM max(clock_timestamp() - a.xact_start)), 0)
+          FROM pg_locks k
+          JOIN pg_stat_activity a ON a.pid = k.pid
+          WHERE k.relation = 'registry.outbox_lane'::regclass
+            AND k.mode = 'RowExclusiveLock'),
+         (SELECT coalesce(extract(epoch FROM max(clock_timestamp() - a.xact_start)), 0)
+          FROM pg_stat_activity a
+          WHERE a.backend_xmin IS NOT NULL
+            AND a.datname = current_database()),
+         (SELECT coalesce(sum(s.n_dead_tup), 0)::bigint
+          FROM pg_stat_user_tables s
+          WHERE s.schemaname = 'registry'
+            AND s.relname ~ '^outbox_(lane|event_)'),
+         p.n,
+         p.oldest,
+         coalesce(p.newest - current_date, -1)
+  FROM (
+    SELECT count(*) AS n,
+           min(c.relname)::text AS oldest,
+           max(to_date(right(c.relname, 8), 'YYYYMMDD')) AS newest
+    FROM pg_inherits i
+    JOIN pg_class c ON c.oid = i.inhrelid
+    WHERE i.inhparent = 'registry.outbox_event'::regclass
+      AND c.relname ~ '^outbox_event_[0-9]{8}$'
+  ) p
 $$;
 
 CREATE VIEW registry.outbox_row_state AS

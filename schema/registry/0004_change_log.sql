@@ -53,16 +53,14 @@ SELECT registry.change_log_partitions_ensure(12);
 CREATE TYPE registry.acting AS (lineage uuid, actor text, token text, request_id text, reason text);
 
 CREATE FUNCTION registry.acting() RETURNS registry.acting
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql STABLE
 AS $$
-DECLARE
-  a registry.acting;
 BEGIN
-  SELECT id INTO a.lineage FROM registry.lineage ORDER BY ordinal DESC LIMIT 1;
-  a.actor := coalesce(nullif(current_setting('hubn.actor', true), ''), 'postgresql:' || session_user);
-  a.token := nullif(current_setting('hubn.token', true), '');
-  a.request_id := nullif(current_setting('hubn.request_id', true), '');
-  a.reason := nullif(current_setting('hubn.reason', true), '');
-  RETURN a;
+  RETURN ROW(
+    (SELECT id FROM registry.lineage ORDER BY ordinal DESC LIMIT 1),
+    coalesce(nullif(current_setting('hubn.actor', true), ''), 'postgresql:' || session_user),
+    nullif(current_setting('hubn.token', true), ''),
+    nullif(current_setting('hubn.request_id', true), ''),
+    nullif(current_setting('hubn.reason', true), ''));
 END
 $$;

@@ -41,7 +41,7 @@ $$;
 CREATE TYPE registry.happening AS (key text, kind text, changed text[]);
 
 CREATE FUNCTION registry.outbox_tell(p_type text, p_happenings registry.happening[]) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql VOLATILE
 AS $$
 DECLARE
   keys     text[];
@@ -107,26 +107,24 @@ BEGIN
     INTO happenings
     FROM old_rows o;
   ELSE
-    INSERT INTO registry.change_log
-      (at, lineage, kind, agg_key, table_name, row_id, op, actor, token, request_id, reason, before, after)
-    SELECT clock_timestamp(), who.lineage, 'organisation', c.agg_key, 'organisation', c.row_id, 'update',
-           who.actor, who.token, who.request_id, who.reason, c.before, c.after
-    FROM (
-      SELECT n.id::text AS agg_key, n.id::text AS row_id, to_jsonb(o) AS before, to_jsonb(n) AS after
+    WITH pairs AS MATERIALIZED (
+      SELECT n.id::text AS key, n.id::text AS row_id, to_jsonb(o) AS before, to_jsonb(n) AS after,
+             array_remove(ARRAY[
+               CASE WHEN (n.handle, n.name, n.contact)
+                 IS DISTINCT FROM (o.handle, o.name, o.contact) THEN 'organisation' END], NULL) AS changed
       FROM new_rows n
       FULL JOIN old_rows o ON o.id = n.id
-      OFFSET 0
-    ) c
-    WHERE c.before - '{revision,updated_at}'::text[] <> c.after - '{revision,updated_at}'::text[];
+    ), logged AS (
+      INSERT INTO registry.change_log
+        (at, lineage, kind, agg_key, table_name, row_id, op, actor, token, request_id, reason, before, after)
+      SELECT clock_timestamp(), who.lineage, 'organisation', p.key, 'organisation', p.row_id, 'update',
+             who.actor, who.token, who.request_id, who.reason, p.before, p.after
+      FROM pairs p
+      WHERE p.before - '{revision,updated_at}'::text[] <> p.after - '{revision,updated_at}'::text[]
+    )
     SELECT array_agg(ROW(p.key, 'changed', p.changed)::registry.happening)
     INTO happenings
-    FROM (
-      SELECT n.id::text AS key,
-             array_remove(ARRAY[
-               CASE WHEN (n.handle, n.name, n.contact) IS DISTINCT FROM (o.handle, o.name, o.contact) THEN 'organisation' END], NULL) AS changed
-      FROM new_rows n
-      FULL JOIN old_rows o ON o.id = n.id
-    ) p
+    FROM pairs p
     WHERE cardinality(p.changed) > 0;
   END IF;
   IF happenings IS NOT NULL THEN
@@ -177,26 +175,23 @@ BEGIN
     INTO happenings
     FROM old_rows o;
   ELSE
-    INSERT INTO registry.change_log
-      (at, lineage, kind, agg_key, table_name, row_id, op, actor, token, request_id, reason, before, after)
-    SELECT clock_timestamp(), who.lineage, 'asn', c.agg_key, 'asn', c.row_id, 'update',
-           who.actor, who.token, who.request_id, who.reason, c.before, c.after
-    FROM (
-      SELECT n.number::text AS agg_key, n.number::text AS row_id, to_jsonb(o) AS before, to_jsonb(n) AS after
-      FROM new_rows n
-      FULL JOIN old_rows o ON o.number = n.number
-      OFFSET 0
-    ) c
-    WHERE c.before - '{revision,updated_at}'::text[] <> c.after - '{revision,updated_at}'::text[];
-    SELECT array_agg(ROW(p.key, 'changed', p.changed)::registry.happening)
-    INTO happenings
-    FROM (
-      SELECT n.number::text AS key,
+    WITH pairs AS MATERIALIZED (
+      SELECT n.number::text AS key, n.number::text AS row_id, to_jsonb(o) AS before, to_jsonb(n) AS after,
              array_remove(ARRAY[
                CASE WHEN n.organisation_id IS DISTINCT FROM o.organisation_id THEN 'holder' END], NULL) AS changed
       FROM new_rows n
       FULL JOIN old_rows o ON o.number = n.number
-    ) p
+    ), logged AS (
+      INSERT INTO registry.change_log
+        (at, lineage, kind, agg_key, table_name, row_id, op, actor, token, request_id, reason, before, after)
+      SELECT clock_timestamp(), who.lineage, 'asn', p.key, 'asn', p.row_id, 'update',
+             who.actor, who.token, who.request_id, who.reason, p.before, p.after
+      FROM pairs p
+      WHERE p.before - '{revision,updated_at}'::text[] <> p.after - '{revision,updated_at}'::text[]
+    )
+    SELECT array_agg(ROW(p.key, 'changed', p.changed)::registry.happening)
+    INTO happenings
+    FROM pairs p
     WHERE cardinality(p.changed) > 0;
   END IF;
   IF happenings IS NOT NULL THEN
@@ -250,26 +245,24 @@ BEGIN
     INTO happenings
     FROM old_rows o;
   ELSE
-    INSERT INTO registry.change_log
-      (at, lineage, kind, agg_key, table_name, row_id, op, actor, token, request_id, reason, before, after)
-    SELECT clock_timestamp(), who.lineage, 'nsset', c.agg_key, 'name_server_set', c.row_id, 'update',
-           who.actor, who.token, who.request_id, who.reason, c.before, c.after
-    FROM (
-      SELECT n.id::text AS agg_key, n.id::text AS row_id, to_jsonb(o) AS before, to_jsonb(n) AS after
+    WITH pairs AS MATERIALIZED (
+      SELECT n.id::text AS key, n.id::text AS row_id, to_jsonb(o) AS before, to_jsonb(n) AS after,
+             array_remove(ARRAY[
+               CASE WHEN (n.name, n.servers)
+                 IS DISTINCT FROM (o.name, o.servers) THEN 'servers' END], NULL) AS changed
       FROM new_rows n
       FULL JOIN old_rows o ON o.id = n.id
-      OFFSET 0
-    ) c
-    WHERE c.before - '{revision,updated_at}'::text[] <> c.after - '{revision,updated_at}'::text[];
+    ), logged AS (
+      INSERT INTO registry.change_log
+        (at, lineage, kind, agg_key, table_name, row_id, op, actor, token, request_id, reason, before, after)
+      SELECT clock_timestamp(), who.lineage, 'nsset', p.key, 'name_server_set', p.row_id, 'update',
+             who.actor, who.token, who.request_id, who.reason, p.before, p.after
+      FROM pairs p
+      WHERE p.before - '{revision,updated_at}'::text[] <> p.after - '{revision,updated_at}'::text[]
+    )
     SELECT array_agg(ROW(p.key, 'changed', p.changed)::registry.happening)
     INTO happenings
-    FROM (
-      SELECT n.id::text AS key,
-             array_remove(ARRAY[
-               CASE WHEN (n.name, n.servers) IS DISTINCT FROM (o.name, o.servers) THEN 'servers' END], NULL) AS changed
-      FROM new_rows n
-      FULL JOIN old_rows o ON o.id = n.id
-    ) p
+    FROM pairs p
     WHERE cardinality(p.changed) > 0;
   END IF;
   IF happenings IS NOT NULL THEN
@@ -320,30 +313,29 @@ BEGIN
     INTO happenings
     FROM old_rows o;
   ELSE
-    INSERT INTO registry.change_log
-      (at, lineage, kind, agg_key, table_name, row_id, op, actor, token, request_id, reason, before, after)
-    SELECT clock_timestamp(), who.lineage, 'prefix', c.agg_key, 'prefix', c.row_id, 'update',
-           who.actor, who.token, who.request_id, who.reason, c.before, c.after
-    FROM (
-      SELECT n.id::text AS agg_key, n.id::text AS row_id, to_jsonb(o) AS before, to_jsonb(n) AS after
-      FROM new_rows n
-      FULL JOIN old_rows o ON o.id = n.id
-      OFFSET 0
-    ) c
-    WHERE c.before - '{revision,updated_at}'::text[] <> c.after - '{revision,updated_at}'::text[];
-    SELECT array_agg(ROW(p.key, 'changed', p.changed)::registry.happening)
-    INTO happenings
-    FROM (
-      SELECT n.id::text AS key,
+    WITH pairs AS MATERIALIZED (
+      SELECT n.id::text AS key, n.id::text AS row_id, to_jsonb(o) AS before, to_jsonb(n) AS after,
              array_remove(ARRAY[
                CASE WHEN n.prefix IS DISTINCT FROM o.prefix THEN 'prefix' END,
                CASE WHEN n.status IS DISTINCT FROM o.status THEN 'status' END,
                CASE WHEN n.organisation_id IS DISTINCT FROM o.organisation_id THEN 'organisation' END,
-               CASE WHEN (n.announced, n.origin_asn, n.max_length) IS DISTINCT FROM (o.announced, o.origin_asn, o.max_length) THEN 'routing' END,
-               CASE WHEN (n.reverse_mode, n.name_servers, n.name_server_set_id, n.ds, n.rfc2317_style, n.zone_cut) IS DISTINCT FROM (o.reverse_mode, o.name_servers, o.name_server_set_id, o.ds, o.rfc2317_style, o.zone_cut) THEN 'reverse' END], NULL) AS changed
+               CASE WHEN (n.announced, n.origin_asn, n.max_length)
+                 IS DISTINCT FROM (o.announced, o.origin_asn, o.max_length) THEN 'routing' END,
+               CASE WHEN (n.reverse_mode, n.name_servers, n.name_server_set_id, n.ds, n.rfc2317_style, n.zone_cut)
+                 IS DISTINCT FROM (o.reverse_mode, o.name_servers, o.name_server_set_id, o.ds, o.rfc2317_style, o.zone_cut) THEN 'reverse' END], NULL) AS changed
       FROM new_rows n
       FULL JOIN old_rows o ON o.id = n.id
-    ) p
+    ), logged AS (
+      INSERT INTO registry.change_log
+        (at, lineage, kind, agg_key, table_name, row_id, op, actor, token, request_id, reason, before, after)
+      SELECT clock_timestamp(), who.lineage, 'prefix', p.key, 'prefix', p.row_id, 'update',
+             who.actor, who.token, who.request_id, who.reason, p.before, p.after
+      FROM pairs p
+      WHERE p.before - '{revision,updated_at}'::text[] <> p.after - '{revision,updated_at}'::text[]
+    )
+    SELECT array_agg(ROW(p.key, 'changed', p.changed)::registry.happening)
+    INTO happenings
+    FROM pairs p
     WHERE cardinality(p.changed) > 0;
     -- An anycast allocation is held by the organisation of the prefix that it
     -- lies in; it follows when that changes hands.
@@ -403,28 +395,26 @@ BEGIN
     INTO happenings
     FROM old_rows o;
   ELSE
-    INSERT INTO registry.change_log
-      (at, lineage, kind, agg_key, table_name, row_id, op, actor, token, request_id, reason, before, after)
-    SELECT clock_timestamp(), who.lineage, 'ptr', c.agg_key, 'ptr_record', c.row_id, 'update',
-           who.actor, who.token, who.request_id, who.reason, c.before, c.after
-    FROM (
-      SELECT host(n.address) AS agg_key, n.id::text AS row_id, to_jsonb(o) AS before, to_jsonb(n) AS after
+    -- A row that moves to another aggregate changes both.
+    WITH pairs AS MATERIALIZED (
+      SELECT host(o.address) AS old_key, host(n.address) AS key, n.id::text AS row_id, to_jsonb(o) AS before, to_jsonb(n) AS after,
+             array_remove(ARRAY[
+               CASE WHEN (n.address, n.target, n.ttl)
+                 IS DISTINCT FROM (o.address, o.target, o.ttl) THEN 'ptr' END], NULL) AS changed
       FROM new_rows n
       FULL JOIN old_rows o ON o.id = n.id
-      OFFSET 0
-    ) c
-    WHERE c.before - '{revision,updated_at}'::text[] <> c.after - '{revision,updated_at}'::text[];
-    -- A row that moves to another aggregate changes both.
+    ), logged AS (
+      INSERT INTO registry.change_log
+        (at, lineage, kind, agg_key, table_name, row_id, op, actor, token, request_id, reason, before, after)
+      SELECT clock_timestamp(), who.lineage, 'ptr', p.key, 'ptr_record', p.row_id, 'update',
+             who.actor, who.token, who.request_id, who.reason, p.before, p.after
+      FROM pairs p
+      WHERE p.before - '{revision,updated_at}'::text[] <> p.after - '{revision,updated_at}'::text[]
+    )
     SELECT array_agg(ROW(k.key, 'changed', p.changed)::registry.happening)
     INTO happenings
-    FROM (
-      SELECT host(o.address) AS old_key, host(n.address) AS new_key,
-             array_remove(ARRAY[
-               CASE WHEN (n.address, n.target, n.ttl) IS DISTINCT FROM (o.address, o.target, o.ttl) THEN 'ptr' END], NULL) AS changed
-      FROM new_rows n
-      FULL JOIN old_rows o ON o.id = n.id
-    ) p
-    CROSS JOIN LATERAL (SELECT p.old_key UNION SELECT p.new_key) k (key)
+    FROM pairs p
+    CROSS JOIN LATERAL (SELECT p.old_key UNION SELECT p.key) k (key)
     WHERE cardinality(p.changed) > 0;
   END IF;
   IF happenings IS NOT NULL THEN
@@ -475,28 +465,25 @@ BEGIN
     INTO happenings
     FROM old_rows o;
   ELSE
-    INSERT INTO registry.change_log
-      (at, lineage, kind, agg_key, table_name, row_id, op, actor, token, request_id, reason, before, after)
-    SELECT clock_timestamp(), who.lineage, 'anycast', c.agg_key, 'anycast_allocation', c.row_id, 'update',
-           who.actor, who.token, who.request_id, who.reason, c.before, c.after
-    FROM (
-      SELECT n.id::text AS agg_key, n.id::text AS row_id, to_jsonb(o) AS before, to_jsonb(n) AS after
-      FROM new_rows n
-      FULL JOIN old_rows o ON o.id = n.id
-      OFFSET 0
-    ) c
-    WHERE c.before - '{revision,updated_at}'::text[] <> c.after - '{revision,updated_at}'::text[];
-    SELECT array_agg(ROW(p.key, 'changed', p.changed)::registry.happening)
-    INTO happenings
-    FROM (
-      SELECT n.id::text AS key,
+    WITH pairs AS MATERIALIZED (
+      SELECT n.id::text AS key, n.id::text AS row_id, to_jsonb(o) AS before, to_jsonb(n) AS after,
              array_remove(ARRAY[
                CASE WHEN n.prefix IS DISTINCT FROM o.prefix THEN 'prefix' END,
                CASE WHEN n.organisation_id IS DISTINCT FROM o.organisation_id THEN 'organisation' END,
                CASE WHEN n.service IS DISTINCT FROM o.service THEN 'service' END], NULL) AS changed
       FROM new_rows n
       FULL JOIN old_rows o ON o.id = n.id
-    ) p
+    ), logged AS (
+      INSERT INTO registry.change_log
+        (at, lineage, kind, agg_key, table_name, row_id, op, actor, token, request_id, reason, before, after)
+      SELECT clock_timestamp(), who.lineage, 'anycast', p.key, 'anycast_allocation', p.row_id, 'update',
+             who.actor, who.token, who.request_id, who.reason, p.before, p.after
+      FROM pairs p
+      WHERE p.before - '{revision,updated_at}'::text[] <> p.after - '{revision,updated_at}'::text[]
+    )
+    SELECT array_agg(ROW(p.key, 'changed', p.changed)::registry.happening)
+    INTO happenings
+    FROM pairs p
     WHERE cardinality(p.changed) > 0;
   END IF;
   IF happenings IS NOT NULL THEN
@@ -547,28 +534,26 @@ BEGIN
     INTO happenings
     FROM old_rows o;
   ELSE
-    INSERT INTO registry.change_log
-      (at, lineage, kind, agg_key, table_name, row_id, op, actor, token, request_id, reason, before, after)
-    SELECT clock_timestamp(), who.lineage, 'anycast', c.agg_key, 'anycast_route_origin', c.row_id, 'update',
-           who.actor, who.token, who.request_id, who.reason, c.before, c.after
-    FROM (
-      SELECT n.allocation_id::text AS agg_key, n.id::text AS row_id, to_jsonb(o) AS before, to_jsonb(n) AS after
+    -- A row that moves to another aggregate changes both.
+    WITH pairs AS MATERIALIZED (
+      SELECT o.allocation_id::text AS old_key, n.allocation_id::text AS key, n.id::text AS row_id, to_jsonb(o) AS before, to_jsonb(n) AS after,
+             array_remove(ARRAY[
+               CASE WHEN (n.allocation_id, n.prefix, n.asn, n.max_length, n.active)
+                 IS DISTINCT FROM (o.allocation_id, o.prefix, o.asn, o.max_length, o.active) THEN 'origins' END], NULL) AS changed
       FROM new_rows n
       FULL JOIN old_rows o ON o.id = n.id
-      OFFSET 0
-    ) c
-    WHERE c.before - '{revision,updated_at}'::text[] <> c.after - '{revision,updated_at}'::text[];
-    -- A row that moves to another aggregate changes both.
+    ), logged AS (
+      INSERT INTO registry.change_log
+        (at, lineage, kind, agg_key, table_name, row_id, op, actor, token, request_id, reason, before, after)
+      SELECT clock_timestamp(), who.lineage, 'anycast', p.key, 'anycast_route_origin', p.row_id, 'update',
+             who.actor, who.token, who.request_id, who.reason, p.before, p.after
+      FROM pairs p
+      WHERE p.before - '{revision,updated_at}'::text[] <> p.after - '{revision,updated_at}'::text[]
+    )
     SELECT array_agg(ROW(k.key, 'changed', p.changed)::registry.happening)
     INTO happenings
-    FROM (
-      SELECT o.allocation_id::text AS old_key, n.allocation_id::text AS new_key,
-             array_remove(ARRAY[
-               CASE WHEN (n.allocation_id, n.prefix, n.asn, n.max_length, n.active) IS DISTINCT FROM (o.allocation_id, o.prefix, o.asn, o.max_length, o.active) THEN 'origins' END], NULL) AS changed
-      FROM new_rows n
-      FULL JOIN old_rows o ON o.id = n.id
-    ) p
-    CROSS JOIN LATERAL (SELECT p.old_key UNION SELECT p.new_key) k (key)
+    FROM pairs p
+    CROSS JOIN LATERAL (SELECT p.old_key UNION SELECT p.key) k (key)
     WHERE cardinality(p.changed) > 0;
   END IF;
   IF happenings IS NOT NULL THEN
@@ -619,26 +604,24 @@ BEGIN
     INTO happenings
     FROM old_rows o;
   ELSE
-    INSERT INTO registry.change_log
-      (at, lineage, kind, agg_key, table_name, row_id, op, actor, token, request_id, reason, before, after)
-    SELECT clock_timestamp(), who.lineage, 'ca', c.agg_key, 'certificate_authority', c.row_id, 'update',
-           who.actor, who.token, who.request_id, who.reason, c.before, c.after
-    FROM (
-      SELECT n.id::text AS agg_key, n.id::text AS row_id, to_jsonb(o) AS before, to_jsonb(n) AS after
+    WITH pairs AS MATERIALIZED (
+      SELECT n.id::text AS key, n.id::text AS row_id, to_jsonb(o) AS before, to_jsonb(n) AS after,
+             array_remove(ARRAY[
+               CASE WHEN (n.name, n.parent_id, n.organisation_id, n.mode, n.csr, n.resources, n.prefixes, n.asns, n.state)
+                 IS DISTINCT FROM (o.name, o.parent_id, o.organisation_id, o.mode, o.csr, o.resources, o.prefixes, o.asns, o.state) THEN 'ca' END], NULL) AS changed
       FROM new_rows n
       FULL JOIN old_rows o ON o.id = n.id
-      OFFSET 0
-    ) c
-    WHERE c.before - '{revision,updated_at}'::text[] <> c.after - '{revision,updated_at}'::text[];
+    ), logged AS (
+      INSERT INTO registry.change_log
+        (at, lineage, kind, agg_key, table_name, row_id, op, actor, token, request_id, reason, before, after)
+      SELECT clock_timestamp(), who.lineage, 'ca', p.key, 'certificate_authority', p.row_id, 'update',
+             who.actor, who.token, who.request_id, who.reason, p.before, p.after
+      FROM pairs p
+      WHERE p.before - '{revision,updated_at}'::text[] <> p.after - '{revision,updated_at}'::text[]
+    )
     SELECT array_agg(ROW(p.key, 'changed', p.changed)::registry.happening)
     INTO happenings
-    FROM (
-      SELECT n.id::text AS key,
-             array_remove(ARRAY[
-               CASE WHEN (n.name, n.parent_id, n.organisation_id, n.mode, n.csr, n.resources, n.prefixes, n.asns, n.state) IS DISTINCT FROM (o.name, o.parent_id, o.organisation_id, o.mode, o.csr, o.resources, o.prefixes, o.asns, o.state) THEN 'ca' END], NULL) AS changed
-      FROM new_rows n
-      FULL JOIN old_rows o ON o.id = n.id
-    ) p
+    FROM pairs p
     WHERE cardinality(p.changed) > 0;
   END IF;
   IF happenings IS NOT NULL THEN
@@ -670,16 +653,14 @@ DECLARE
   who        registry.acting := registry.acting();
   happenings registry.happening[];
 BEGIN
-  IF TG_OP = 'INSERT' THEN
-    INSERT INTO registry.change_log
-      (at, lineage, kind, agg_key, table_name, row_id, op, actor, token, request_id, reason, before, after)
-    SELECT clock_timestamp(), who.lineage, 'ca', n.ca_id::text, 'certificate', n.id::text, 'insert',
-           who.actor, who.token, who.request_id, who.reason, NULL, to_jsonb(n)
-    FROM new_rows n;
-    SELECT array_agg(ROW(n.ca_id::text, 'changed', ARRAY['certificates'])::registry.happening)
-    INTO happenings
-    FROM new_rows n;
-  END IF;
+  INSERT INTO registry.change_log
+    (at, lineage, kind, agg_key, table_name, row_id, op, actor, token, request_id, reason, before, after)
+  SELECT clock_timestamp(), who.lineage, 'ca', n.ca_id::text, 'certificate', n.id::text, 'insert',
+         who.actor, who.token, who.request_id, who.reason, NULL, to_jsonb(n)
+  FROM new_rows n;
+  SELECT array_agg(ROW(n.ca_id::text, 'changed', ARRAY['certificates'])::registry.happening)
+  INTO happenings
+  FROM new_rows n;
   IF happenings IS NOT NULL THEN
     PERFORM registry.outbox_tell('ca', happenings);
   END IF;
@@ -703,16 +684,14 @@ DECLARE
   who        registry.acting := registry.acting();
   happenings registry.happening[];
 BEGIN
-  IF TG_OP = 'INSERT' THEN
-    INSERT INTO registry.change_log
-      (at, lineage, kind, agg_key, table_name, row_id, op, actor, token, request_id, reason, before, after)
-    SELECT clock_timestamp(), who.lineage, 'ca', (SELECT c.ca_id::text FROM registry.certificate c WHERE c.id = n.certificate_id), 'revocation', n.id::text, 'insert',
-           who.actor, who.token, who.request_id, who.reason, NULL, to_jsonb(n)
-    FROM new_rows n;
-    SELECT array_agg(ROW((SELECT c.ca_id::text FROM registry.certificate c WHERE c.id = n.certificate_id), 'changed', ARRAY['revocations'])::registry.happening)
-    INTO happenings
-    FROM new_rows n;
-  END IF;
+  INSERT INTO registry.change_log
+    (at, lineage, kind, agg_key, table_name, row_id, op, actor, token, request_id, reason, before, after)
+  SELECT clock_timestamp(), who.lineage, 'ca', (SELECT c.ca_id::text FROM registry.certificate c WHERE c.id = n.certificate_id), 'revocation', n.id::text, 'insert',
+         who.actor, who.token, who.request_id, who.reason, NULL, to_jsonb(n)
+  FROM new_rows n;
+  SELECT array_agg(ROW((SELECT c.ca_id::text FROM registry.certificate c WHERE c.id = n.certificate_id), 'changed', ARRAY['revocations'])::registry.happening)
+  INTO happenings
+  FROM new_rows n;
   IF happenings IS NOT NULL THEN
     PERFORM registry.outbox_tell('ca', happenings);
   END IF;
@@ -755,26 +734,24 @@ BEGIN
     INTO happenings
     FROM old_rows o;
   ELSE
-    INSERT INTO registry.change_log
-      (at, lineage, kind, agg_key, table_name, row_id, op, actor, token, request_id, reason, before, after)
-    SELECT clock_timestamp(), who.lineage, 'session', c.agg_key, 'bgp_session', c.row_id, 'update',
-           who.actor, who.token, who.request_id, who.reason, c.before, c.after
-    FROM (
-      SELECT n.id::text AS agg_key, n.id::text AS row_id, to_jsonb(o) AS before, to_jsonb(n) AS after
+    WITH pairs AS MATERIALIZED (
+      SELECT n.id::text AS key, n.id::text AS row_id, to_jsonb(o) AS before, to_jsonb(n) AS after,
+             array_remove(ARRAY[
+               CASE WHEN (n.collector, n.local_asn, n.local_address, n.remote_asn, n.remote_address, n.families, n.password_sealed, n.max_prefixes, n.wanted)
+                 IS DISTINCT FROM (o.collector, o.local_asn, o.local_address, o.remote_asn, o.remote_address, o.families, o.password_sealed, o.max_prefixes, o.wanted) THEN 'session' END], NULL) AS changed
       FROM new_rows n
       FULL JOIN old_rows o ON o.id = n.id
-      OFFSET 0
-    ) c
-    WHERE c.before - '{revision,updated_at}'::text[] <> c.after - '{revision,updated_at}'::text[];
+    ), logged AS (
+      INSERT INTO registry.change_log
+        (at, lineage, kind, agg_key, table_name, row_id, op, actor, token, request_id, reason, before, after)
+      SELECT clock_timestamp(), who.lineage, 'session', p.key, 'bgp_session', p.row_id, 'update',
+             who.actor, who.token, who.request_id, who.reason, p.before, p.after
+      FROM pairs p
+      WHERE p.before - '{revision,updated_at}'::text[] <> p.after - '{revision,updated_at}'::text[]
+    )
     SELECT array_agg(ROW(p.key, 'changed', p.changed)::registry.happening)
     INTO happenings
-    FROM (
-      SELECT n.id::text AS key,
-             array_remove(ARRAY[
-               CASE WHEN (n.collector, n.local_asn, n.local_address, n.remote_asn, n.remote_address, n.families, n.password_sealed, n.max_prefixes, n.wanted) IS DISTINCT FROM (o.collector, o.local_asn, o.local_address, o.remote_asn, o.remote_address, o.families, o.password_sealed, o.max_prefixes, o.wanted) THEN 'session' END], NULL) AS changed
-      FROM new_rows n
-      FULL JOIN old_rows o ON o.id = n.id
-    ) p
+    FROM pairs p
     WHERE cardinality(p.changed) > 0;
   END IF;
   IF happenings IS NOT NULL THEN
