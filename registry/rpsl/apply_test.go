@@ -5,14 +5,19 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"testing"
 
 	"hubn/registry/rpsl"
 )
 
+// failer is a *testing.T or a *rapid.T.
+type failer interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
 // apply carries out a plan on a state in memory, as the database would: it fails
 // the test where a row is missing, doubled or without its parent.
-func apply(t testing.TB, state rpsl.State, plan rpsl.Plan) rpsl.State {
+func apply(t failer, state rpsl.State, plan rpsl.Plan) rpsl.State {
 	t.Helper()
 	next := rpsl.State{
 		Organisations: applyOrganisations(t, state, plan),
@@ -24,7 +29,7 @@ func apply(t testing.TB, state rpsl.State, plan rpsl.Plan) rpsl.State {
 	return next
 }
 
-func applyOrganisations(t testing.TB, state rpsl.State, plan rpsl.Plan) []rpsl.Organisation {
+func applyOrganisations(t failer, state rpsl.State, plan rpsl.Plan) []rpsl.Organisation {
 	t.Helper()
 	all := slices.Concat(state.Organisations, plan.InsertOrganisations)
 	seen := map[string]bool{}
@@ -38,7 +43,7 @@ func applyOrganisations(t testing.TB, state rpsl.State, plan rpsl.Plan) []rpsl.O
 	return all
 }
 
-func applyASNs(t testing.TB, state rpsl.State, plan rpsl.Plan) []rpsl.ASN {
+func applyASNs(t failer, state rpsl.State, plan rpsl.Plan) []rpsl.ASN {
 	t.Helper()
 	rows := map[uint32]rpsl.ASN{}
 	for _, a := range state.ASNs {
@@ -65,7 +70,7 @@ func applyASNs(t testing.TB, state rpsl.State, plan rpsl.Plan) []rpsl.ASN {
 	return sortedValues(rows, func(a, b rpsl.ASN) int { return cmp.Compare(a.Number, b.Number) })
 }
 
-func applyPrefixes(t testing.TB, state rpsl.State, plan rpsl.Plan) []rpsl.Prefix {
+func applyPrefixes(t failer, state rpsl.State, plan rpsl.Plan) []rpsl.Prefix {
 	t.Helper()
 	rows := map[netip.Prefix]rpsl.Prefix{}
 	var id int64
@@ -96,7 +101,7 @@ func applyPrefixes(t testing.TB, state rpsl.State, plan rpsl.Plan) []rpsl.Prefix
 	return sortedValues(rows, func(a, b rpsl.Prefix) int { return a.CIDR.Compare(b.CIDR) })
 }
 
-func applyAllocations(t testing.TB, state rpsl.State, plan rpsl.Plan) []rpsl.Allocation {
+func applyAllocations(t failer, state rpsl.State, plan rpsl.Plan) []rpsl.Allocation {
 	t.Helper()
 	rows := map[int64]rpsl.Allocation{}
 	var id, originID int64
@@ -155,7 +160,7 @@ func applyAllocations(t testing.TB, state rpsl.State, plan rpsl.Plan) []rpsl.All
 }
 
 // checkState fails where a state breaks what the database would not allow.
-func checkState(t testing.TB, state rpsl.State) {
+func checkState(t failer, state rpsl.State) {
 	t.Helper()
 	rows := map[netip.Prefix]rpsl.Prefix{}
 	for _, p := range state.Prefixes {
