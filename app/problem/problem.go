@@ -30,6 +30,8 @@ const (
 	Forbidden Kind = "forbidden"
 	// NotFound: the Registry does not know this resource, or knows it no longer (404).
 	NotFound Kind = "not-found"
+	// MethodNotAllowed: the path is right, the method is not (405).
+	MethodNotAllowed Kind = "method-not-allowed"
 	// Deleted: the Registry knows that this resource was deleted (410); the
 	// document carries lineage and last version: a tombstone.
 	Deleted Kind = "deleted"
@@ -62,6 +64,7 @@ var statuses = map[Kind]int{
 	Unauthenticated:      http.StatusUnauthorized,
 	Forbidden:            http.StatusForbidden,
 	NotFound:             http.StatusNotFound,
+	MethodNotAllowed:     http.StatusMethodNotAllowed,
 	Deleted:              http.StatusGone,
 	Conflict:             http.StatusConflict,
 	Stale:                http.StatusPreconditionFailed,
