@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"hubn/app/module"
 )
 
@@ -75,6 +77,9 @@ type unit struct {
 	life     atomic.Pointer[life]
 	instance atomic.Pointer[instance]
 	restarts atomic.Int64
+	// metrics are those of the current instance: a new instance registers its
+	// own, which an old one's would forbid.
+	metrics atomic.Pointer[prometheus.Registry]
 
 	// wasReady closes when the unit is ready for the first time.
 	wasReady  chan struct{}

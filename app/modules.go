@@ -1,0 +1,79 @@
+package app
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"hubn/app/module"
+)
+
+// The names of everything that a process may run.
+const (
+	namePostgres = "postgres" // embedded
+	nameRedis    = "redis"    // embedded
+	nameSchema   = "schema"
+	nameHTTP     = "http"
+	nameRegistry = "registry"
+	nameOutbox   = "outbox"
+)
+
+// entry is a row of the table of modules.
+type entry struct {
+	name string
+	// about says in half a sentence what it does, for `hubn modules`.
+	about string
+	// included tells whether a process runs it.
+	included func(*process) bool
+	// needs are the entries, if the process runs them, that must have been ready
+	// once before this one starts.
+	needs     []string
+	construct func(*process) (module.Module, error)
+}
+
+// table is what a process runs: started in this order as far as their needs
+// allow, stopped in the reverse order. What must answer requests of others until
+// they have stopped stands before them.
+var table = []entry{
+	{namePostgres, "the embedded PostgreSQL, where no database is configured", (*process).embedsPostgres, nil, newPostgres},
+	{nameRedis, "the embedded Redis, where none is configured", (*process).embedsRedis, nil, newRedis},
+	{nameHTTP, "the listener: /healthz, /readyz, /status, /metrics and the modules' own paths", always, nil, newFront},
+	{nameSchema, "brings the database's schema up to date", always, []string{namePostgres}, newSchema},
+}
+
+func always(*process) bool { return true }
+
+// chosen is an entry that --modules chooses.
+func chosen(name string) func(*process) bool {
+	return func(p *process) bool { return slices.Contains(p.modules, name) }
+}
+
+// moduleNames are the names that --modules takes, in the table's order.
+func moduleNames() []string {
+	var names []string
+	for _, e := range modulesOf(table) {
+		names = append(names, e.name)
+	}
+	return names
+}
+
+// modulesOf are the entries that are modules, not parts of every process.
+func modulesOf(entries []entry) []entry {
+	return slices.DeleteFunc(slices.Clone(entries), func(e entry) bool {
+		return slices.Contains([]string{namePostgres, nameRedis, nameHTTP, nameSchema}, e.name)
+	})
+}
+
+// selectModules reads --modules: names, or nothing for all of them.
+func selectModules(names []string) ([]string, error) {
+	known := moduleNames()
+	if len(names) == 0 {
+		return known, nil
+	}
+	for _, name := range names {
+		if !slices.Contains(known, name) {
+			return nil, fmt.Errorf("there is no module %q: choose from %s", name, strings.Join(known, ", "))
+		}
+	}
+	return names, nil
+}
