@@ -22,7 +22,7 @@ func importResult(req importRequest, plan *rpsl.Plan, state *importState) *clien
 			client.KindPrefix:       {Added: len(plan.InsertPrefixes), Changed: changedPrefixes(plan), Deleted: len(plan.DeletePrefixes)},
 			client.KindAnycast:      {Added: len(plan.InsertAllocations), Changed: len(plan.UpdateAllocations), Deleted: len(plan.DeleteAllocations)},
 		},
-		Produced: produced(plan, state),
+		Produced: producedCounts(plan, state),
 		Refused:  make([]client.ImportRefusal, 0, len(plan.Refused)),
 		Notes:    make([]client.ImportNote, 0, len(plan.Notes)),
 		Changes:  []client.ImportChange{},
@@ -55,8 +55,8 @@ func changedPrefixes(plan *rpsl.Plan) int {
 	return n
 }
 
-// produced counts the aggregates that get a new version.
-func produced(plan *rpsl.Plan, state *importState) map[client.Kind]int {
+// producedCounts counts the aggregates that get a new version.
+func producedCounts(plan *rpsl.Plan, state *importState) map[client.Kind]int {
 	prefixes := len(plan.InsertPrefixes) + len(plan.DeletePrefixes)
 	for i := range plan.UpdatePrefixes {
 		if plan.UpdatePrefixes[i].Changed.Has(publishedFields) {

@@ -1,6 +1,18 @@
 package client
 
-import "time"
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"net/url"
+	"time"
+
+	"hubn/app/problem"
+)
 
 // ImportObject is one line of the body of POST /v1/import/rpsl (NDJSON): an
 // RPSL object as it stands in its file.
@@ -106,3 +118,124 @@ type Seconds float64
 
 // Duration is s as a time.Duration.
 func (s Seconds) Duration() time.Duration { return time.Duration(float64(s) * float64(time.Second)) }
+
+// importSilence ends an import whose answer stops: the Registry sends a line of
+// progress every few seconds.
+const importSilence = 2 * time.Minute
+
+// ImportRPSL sends objects and imports them, in one transaction of the Registry.
+// progress is called with each line of the answer but the last, and may be nil.
+// An error of objects ends the import: nothing is changed then. ctx alone bounds
+// it in time.
+func (c *Client) ImportRPSL(ctx context.Context, o ImportOptions, objects iter.Seq2[ImportObject, error],
+	progress func(ImportProgress)) (ImportResult, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	body, sent := sendObjects(objects)
+	defer body.Close()
+	query := url.Values{}
+	if o.DryRun {
+		query.Set("dry_run", "true")
+	}
+	if o.Prune {
+		query.Set("prune", "true")
+	}
+	for _, pattern := range o.OwnNameServers {
+		query.Add("own_nameserver", pattern)
+	}
+	if o.Reason != "" {
+		query.Set("reason", o.Reason)
+	}
+	call := call{
+		method: http.MethodPost, path: "/v1/import/rpsl", query: query, raw: body, rawType: ndjson,
+		header: http.Header{"Accept": {ndjson}},
+	}
+	unhurried := *c
+	unhurried.http = &http.Client{Transport: patient(c.http.Transport), CheckRedirect: c.http.CheckRedirect}
+	resp, err := unhurried.send(ctx, call)
+	if broken := sent(); broken != nil {
+		err = broken
+	}
+	if err != nil {
+		if resp != nil {
+			resp.Body.Close()
+		}
+		return ImportResult{}, err
+	}
+	defer resp.Body.Close()
+	if err := expectMedia(resp, ndjson); err != nil {
+		return ImportResult{}, unavailable(NotRegistry, call, "%v", err)
+	}
+	watchdog := time.AfterFunc(importSilence, func() { cancel(fmt.Errorf("the answer was silent for %s", importSilence)) })
+	defer watchdog.Stop()
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(make([]byte, 64<<10), maxBody)
+	for lines.Scan() {
+		watchdog.Reset(importSilence)
+		var line ImportProgress
+		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
+			return ImportResult{}, unavailable(NotRegistry, call, "the answer holds %.100q: %v", lines.Bytes(), err)
+		}
+		switch {
+		case line.Result != nil:
+			return *line.Result, nil
+		case line.Problem != nil:
+			return ImportResult{}, streamedProblem(call, line.Problem)
+		case progress != nil:
+			progress(line)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return ImportResult{}, unreachable(ctx, call, err)
+	}
+	return ImportResult{}, unavailable(Unreachable, call, "the answer ended without a result: whether the import was done, its job says")
+}
+
+const ndjson = "application/x-ndjson"
+
+// sendObjects is objects as NDJSON. The function waits until none is sent any
+// more, and answers what broke the iteration.
+func sendObjects(objects iter.Seq2[ImportObject, error]) (*io.PipeReader, func() error) {
+	body, to := io.Pipe()
+	broken := make(chan error, 1)
+	go func() {
+		out := bufio.NewWriterSize(to, 64<<10)
+		encoder := json.NewEncoder(out)
+		encoder.SetEscapeHTML(false)
+		var failure error
+		for object, err := range objects {
+			if err != nil {
+				failure = err
+				break
+			}
+			if encoder.Encode(object) != nil {
+				break // the other side closed: its error says why
+			}
+		}
+		if failure == nil {
+			_ = out.Flush()
+		}
+		_ = to.CloseWithError(failure) // nil is the end of the body
+		broken <- failure
+	}()
+	return body, func() error {
+		_ = body.Close()
+		return <-broken
+	}
+}
+
+// streamedProblem is a problem document that came after the answer began.
+func streamedProblem(call call, members map[string]any) error {
+	kind, _ := members["type"].(string)
+	detail, _ := members["detail"].(string)
+	status, _ := members["status"].(float64)
+	e := problem.New(problem.KindOfStatus(kind, int(status)), "%s", detail)
+	for _, known := range []string{"type", "title", "status", "detail", "errors"} {
+		delete(members, known)
+	}
+	e.Extra = members
+	if int(status) >= http.StatusInternalServerError {
+		return unavailable(Failing, call, "%s", detail).because(e)
+	}
+	return e
+}
