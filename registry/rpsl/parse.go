@@ -105,11 +105,21 @@ func (h *Header) checkSingle() *Refusal {
 	for _, a := range h.Attributes[1:] {
 		if Class(a.Name).Taken() {
 			r := h.refuse(a, fmt.Sprintf("%s: %s is inside another object; part objects by a blank line", a.Name, a.Value))
-			r.names = names{} // it speaks of more than its key
+			r.names = names{classes: h.classes()}
 			return r
 		}
 	}
 	return nil
+}
+
+// classes are all class attributes of an object that is really several.
+func (h *Header) classes() (classes []Class) {
+	for _, a := range h.Attributes {
+		if Class(a.Name).Taken() {
+			classes = append(classes, Class(a.Name))
+		}
+	}
+	return classes
 }
 
 // refuse makes a refusal for one attribute.

@@ -89,8 +89,12 @@ func newSpared(input Input, in *intents, kept *kept) *spared {
 // its address family speaks of the right one.
 func (s *spared) spare(r *Refusal) {
 	if r.names.empty() {
-		classes := []Class{r.Class}
-		if !r.Class.Taken() {
+		classes := r.names.classes
+		switch {
+		case len(classes) > 0:
+		case r.Class.Taken():
+			classes = []Class{r.Class}
+		default:
 			classes = []Class{ClassInetnum, ClassInet6num, ClassRoute, ClassRoute6, ClassAutNum}
 		}
 		for _, class := range classes {

@@ -45,6 +45,9 @@ type names struct {
 	prefixes []netip.Prefix
 	asn      uint32
 	hasASN   bool
+	// classes are those of an object that is several at once; it may speak of
+	// anything in them.
+	classes []Class
 }
 
 func (n names) empty() bool { return len(n.prefixes) == 0 && !n.hasASN }
