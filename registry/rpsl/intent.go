@@ -44,7 +44,7 @@ func (in *routeIntent) add(r *Route) (notes []Note) {
 	case r.Delete:
 		in.removed = append(in.removed, r.Origins...)
 	default:
-		in.replace, in.removed = true, nil
+		in.replace = true
 		if in.organisation == "" {
 			in.organisation = r.Organisation
 		}

@@ -355,6 +355,24 @@ func TestRangeThatIsNotOneCIDRIsSeveralPrefixes(t *testing.T) {
 	}
 }
 
+func TestOfTwoRangesThatShareAPrefixTheLaterHolds(t *testing.T) {
+	const low = "inetnum: 192.0.2.0 - 192.0.2.191\nmnt-by: A-MNT\n\n"
+	const high = "inetnum: 192.0.2.128 - 192.0.2.223\nmnt-by: B-MNT\n\n"
+	r := newRegistry(t)
+	r.imports(low + high)
+	r.has("192.0.2.0/25 of A-MNT", "192.0.2.128/26 of B-MNT", "192.0.2.192/27 of B-MNT")
+	r.imports(high + low)
+	r.has("192.0.2.0/25 of A-MNT", "192.0.2.128/26 of A-MNT", "192.0.2.192/27 of B-MNT")
+}
+
+func TestARouteMakesItsPrefixActive(t *testing.T) {
+	r := newRegistry(t)
+	r.imports(network24)
+	r.prefix("192.0.2.0/24").Status = rpsl.StatusPlanned
+	r.imports(route24)
+	r.has("192.0.2.0/24 of A-MNT from AS64496-26 delegated ns1.example.net")
+}
+
 func TestPrefixesBetweenMoveTheChildren(t *testing.T) {
 	r := newRegistry(t)
 	r.imports("inetnum: 10.0.0.0/8\n\ninetnum: 10.1.1.0/24\n\ninetnum: 10.1.2.0/24\n\ninetnum: 10.2.0.0/24\n")
