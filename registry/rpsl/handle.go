@@ -24,7 +24,21 @@ func newHandles(organisations []Organisation) *handles {
 	return h
 }
 
-// spell is the handle as it is spelt in the Registry.
+// meet learns the spellings of the input, in its order.
+func (h *handles) meet(objects []Object) {
+	for _, object := range objects {
+		switch o := object.(type) {
+		case *Network:
+			h.spell(o.Organisation)
+		case *Route:
+			h.spell(o.Organisation)
+		case *AutNum:
+			h.spell(o.Organisation)
+		}
+	}
+}
+
+// spell is the handle as it is spelt in the Registry, or was met first.
 func (h *handles) spell(handle string) string {
 	key := strings.ToLower(handle)
 	if known, ok := h.spelling[key]; ok {

@@ -567,6 +567,23 @@ func TestPlanCountsUnchangedObjects(t *testing.T) {
 	}
 }
 
+func TestPlanIsTheSameEveryTime(t *testing.T) {
+	var text strings.Builder
+	for i := range 20 {
+		fmt.Fprintf(&text, "inetnum: 10.%d.0.0/16\nmnt-by: %s-MNT\n\nroute: 10.%d.0.0/16\norigin: AS1\nmnt-by: a-mNT\n\n", i, "aA"[i%2:i%2+1], i)
+	}
+	r := newRegistry(t)
+	want := fmt.Sprintf("%+v", r.plan(text.String()).InsertOrganisations)
+	if want != "[{Handle:a-MNT}]" {
+		t.Errorf("organisations %s, want the spelling that was met first", want)
+	}
+	for range 20 {
+		if got := fmt.Sprintf("%+v", r.plan(text.String()).InsertOrganisations); got != want {
+			t.Fatalf("organisations %s, then %s", want, got)
+		}
+	}
+}
+
 func TestPlanChangesNeitherStateNorInput(t *testing.T) {
 	r := newRegistry(t)
 	r.imports(network24 + anycast24)

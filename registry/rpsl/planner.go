@@ -11,6 +11,7 @@ import (
 // is to change. It changes neither.
 func PlanImport(state State, input Input, options Options) Plan {
 	p := newPlanner(state, options)
+	p.handles.meet(input.Objects)
 	kept := &kept{prefixes: map[netip.Prefix]string{}, asns: map[uint32]string{}}
 	for {
 		// What cannot be deleted is found only when all is united; the objects
