@@ -41,7 +41,7 @@ func (s *service) exportVRPs(ctx context.Context, in *exportInput) (*huma.Stream
 			panic(http.ErrAbortHandler)
 		default:
 			w.Header().Del("Content-Type")
-			s.refuse(w, callOf(ctx), s.document(ctx, err).Error)
+			s.refuse(w, callOf(ctx), s.document(ctx, err).fault)
 		}
 	}}, nil
 }

@@ -102,7 +102,7 @@ func (s *service) nameServerPatterns(requested []string) ([]rpsl.NameServerPatte
 // answerImport reads the objects, imports them and answers: with the result, or
 // with lines of progress before it.
 func (s *service) answerImport(ctx context.Context, w http.ResponseWriter, r *http.Request, req importRequest, in *importInput) {
-	fail := func(err error) { s.refuse(w, callOf(ctx), s.document(ctx, err).Error) }
+	fail := func(err error) { s.refuse(w, callOf(ctx), s.document(ctx, err).fault) }
 	if err := readImport(w, r, &req); err != nil {
 		fail(err)
 		return

@@ -34,6 +34,7 @@ CREATE TABLE registry.idempotency_key (
   status       integer NOT NULL,
   etag         text,
   location     text,
+  produced     text,
   response     bytea NOT NULL,
   created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
   PRIMARY KEY (principal, key)

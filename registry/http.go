@@ -1,0 +1,420 @@
+package registry
+
+// How an operation is added to the API.
+//
+// A file of one noun has a function such as
+//
+//	func (s *service) prefixRoutes() {
+//		register(s, operation{
+//			method: http.MethodGet, path: "/v1/prefixes/{id}", id: "get-prefix", tag: "prefixes",
+//			summary: "Read a prefix", needs: readNouns,
+//			problems: []problem.Kind{problem.NotFound, problem.Deleted},
+//		}, s.getPrefix)
+//	}
+//
+// which newService calls. The handler has huma's form, func(ctx, *Input) (*Output,
+// error): Input's fields have the tags path, query, header or the name Body;
+// embedded structs must be exported to be seen. It returns a *problem.Error for
+// what the client did, and any other error for what went wrong inside; register
+// adds lineage and request id, logs what is internal, and documents it all.
+//
+// Inside of a handler:
+//
+//   - s.read(ctx, func(ctx, tx) error) gives one REPEATABLE READ snapshot; its
+//     tx.Lineage and tx.At (the database's clock) belong to that snapshot.
+//   - s.write(ctx, func(ctx, tx) error) gives a transaction whose actor, token and
+//     request id the triggers see. It runs again when PostgreSQL asks for it, so
+//     the function keeps nothing from an earlier try. Several aggregates: first
+//     tx.lockLanes, then rows in id order. Errors of constraints come back as
+//     problem errors (constraints.go).
+//   - mutate (mutate.go) is write with the conventions of nouns: reason, dry_run,
+//     Idempotency-Key, ETag, HubN-Produced.
+//   - callOf(ctx).principal is who asks; principal.mayActAs(module) guards what a
+//     module does in its own name.
+//   - SQL that does not vary is a const: statements_test.go prepares each of them.
+//
+// Types for input that is parsed once are in values.go (Prefix, Network, Address,
+// ASN, HostName); they never fail to decode, so that check can list every bad field.
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+	"github.com/redis/go-redis/v9"
+
+	"hubn/app/problem"
+	"hubn/outbox/event"
+	"hubn/registry/client"
+)
+
+// service is the HTTP API over the database.
+type service struct {
+	settings       Settings
+	databaseURL    string
+	redis          redis.UniversalClient
+	names          event.Names
+	ownNameservers []string
+	log            *slog.Logger
+	clock          func() time.Time
+	metrics        *metrics
+
+	db      atomic.Pointer[database] // nil while it does not run
+	lineage text                     // the newest that this process has seen
+	trouble text                     // what maintenance could not do; empty when all is well
+	wake    *wake
+	static  staticTokens
+	logins  *loginLimiter
+
+	mux     *http.ServeMux
+	api     huma.API
+	openapi []byte
+}
+
+func newService(o Options) *service {
+	s := &service{
+		settings:       o.Settings,
+		databaseURL:    o.DatabaseURL,
+		redis:          o.Redis,
+		names:          o.Names,
+		ownNameservers: o.OwnNameservers,
+		log:            o.Log,
+		clock:          o.Clock,
+		metrics:        newMetrics(o.Metrics),
+		static:         newStaticTokens(o.StaticTokens),
+		logins:         newLoginLimiter(o.Settings.LoginFailuresPerMinute, o.Clock),
+		mux:            http.NewServeMux(),
+	}
+	s.wake = newWake(o.Redis, o.Names.Wake(), o.Log, s.metrics.hints)
+	s.api = newAPI(s.mux, o.Version)
+	for _, routes := range s.routes() {
+		routes()
+	}
+	s.serveDocuments()
+	return s
+}
+
+// routes is the one table of what the API consists of.
+func (s *service) routes() []func() {
+	return []func(){
+		s.organisationRoutes,
+		s.asnRoutes,
+		s.tokenRoutes,
+	}
+}
+
+// newAPI makes the API without what huma would add: pages that load scripts
+// from elsewhere, and a $schema member in every body.
+func newAPI(mux *http.ServeMux, version string) huma.API {
+	if version == "" {
+		version = "development"
+	}
+	config := huma.DefaultConfig("HubN Registry", version)
+	config.CreateHooks = nil
+	config.OpenAPIPath, config.DocsPath, config.SchemasPath = "", "", ""
+	config.RejectUnknownQueryParameters = true
+	config.Info.Description = "Allocations and what ought to be true of them. Errors are problem documents (RFC 9457); " +
+		"every answer carries the lineage in the header " + client.LineageHeader + "."
+	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
+		"token": {Type: "http", Scheme: "bearer", Description: "A token of HubN: hubn_…"},
+	}
+	types := config.Components.Schemas
+	types.RegisterTypeAlias(reflect.TypeFor[netip.Prefix](), reflect.TypeFor[Prefix]())
+	types.RegisterTypeAlias(reflect.TypeFor[netip.Addr](), reflect.TypeFor[Address]())
+	types.RegisterTypeAlias(reflect.TypeFor[client.ASN](), reflect.TypeFor[asNumber]())
+	return humago.New(mux, config)
+}
+
+// operation describes one operation of the API.
+type operation struct {
+	method, path string
+	id, summary  string // id is OpenAPI's operationId
+	description  string
+	tag          string
+	// needs is the permission that the caller must have.
+	needs permission
+	// status is that of success; 0 is 200, or 204 where the output has no body.
+	status int
+	// problems are the kinds that this operation answers, besides those that
+	// every operation may answer.
+	problems []problem.Kind
+	// maxBody bounds the request's body; 0 is the setting, -1 no bound.
+	maxBody int64
+	// bodyTimeout bounds reading the body; 0 is huma's 5 s, -1 no bound.
+	bodyTimeout time.Duration
+	// unlogged operations are so frequent that only their failures are logged.
+	unlogged bool
+	// body describes a request's body that the handler decodes itself.
+	body *huma.RequestBody
+}
+
+// everywhere are the kinds of problem that every operation may answer.
+var everywhere = []problem.Kind{problem.Malformed, problem.Unauthenticated, problem.Forbidden, problem.Invalid,
+	problem.RateLimited, problem.Internal, problem.Unavailable}
+
+// register adds an operation to the API.
+func register[I, O any](s *service, o operation, handler func(context.Context, *I) (*O, error)) {
+	if _, known := access[o.needs]; !known {
+		panic("registry: operation " + o.id + " needs no known permission")
+	}
+	if o.maxBody == 0 {
+		o.maxBody = s.settings.MaxBodyBytes
+	}
+	var codes []int
+	for _, kind := range append(o.problems, everywhere...) {
+		codes = append(codes, kind.Status())
+	}
+	op := huma.Operation{
+		Method: o.method, Path: o.path, OperationID: o.id, Summary: o.summary, Description: o.description,
+		DefaultStatus: o.status, MaxBodyBytes: o.maxBody, BodyReadTimeout: o.bodyTimeout,
+		Errors: codes, RequestBody: o.body, SkipValidateBody: o.body != nil,
+		Security:    []map[string][]string{{"token": {}}},
+		Middlewares: huma.Middlewares{s.entry(o)},
+	}
+	if o.tag != "" {
+		op.Tags = []string{o.tag}
+	}
+	huma.Register(s.api, op, func(ctx context.Context, in *I) (*O, error) {
+		out, err := handler(ctx, in)
+		if err != nil {
+			return nil, s.document(ctx, err)
+		}
+		return out, nil
+	})
+}
+
+// entry admits callers that have the operation's permission.
+func (s *service) entry(o operation) func(huma.Context, func(huma.Context)) {
+	return func(h huma.Context, next func(huma.Context)) {
+		c := callOf(h.Context())
+		c.operation, c.unlogged = o.id, o.unlogged
+		if err := c.principal.allow(o.needs); err != nil {
+			_, w := humago.Unwrap(h)
+			s.refuse(w, c, err)
+			return
+		}
+		next(h)
+	}
+}
+
+// call is what is known of one request.
+type call struct {
+	requestID string
+	principal principal
+	operation string
+	unlogged  bool
+	// lineage is that of the snapshot which the answer was read in.
+	lineage string
+	// cause is the internal error behind a 500, for the log.
+	cause error
+}
+
+type callKey struct{}
+
+func callOf(ctx context.Context) *call {
+	c, ok := ctx.Value(callKey{}).(*call)
+	if !ok {
+		panic("registry: no call in this context")
+	}
+	return c
+}
+
+// ServeHTTP answers one request: it gives it an id, authenticates it, and logs it.
+func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	begun := s.clock()
+	c := &call{requestID: requestID(r)}
+	out := &answerWriter{ResponseWriter: w, service: s, call: c}
+	r = r.WithContext(context.WithValue(r.Context(), callKey{}, c))
+	defer func() {
+		if p := recover(); p != nil {
+			if p == http.ErrAbortHandler {
+				panic(p)
+			}
+			c.cause = fmt.Errorf("panic: %v", p)
+			s.log.Error("a handler panicked", "panic", p, "request_id", c.requestID, "stack", stack())
+			if out.status == 0 {
+				s.refuse(out, c, c.cause)
+			}
+		}
+		s.logRequest(r, out, s.clock().Sub(begun))
+	}()
+	s.serve(out, r, c)
+}
+
+func (s *service) serve(w http.ResponseWriter, r *http.Request, c *call) {
+	if strings.HasPrefix(r.URL.Path, "/v1/") {
+		if s.db.Load() == nil {
+			s.refuse(w, c, starting())
+			return
+		}
+		p, err := s.authenticate(r)
+		if err != nil {
+			s.refuse(w, c, err)
+			return
+		}
+		c.principal = p
+	}
+	handler, pattern := s.mux.Handler(r)
+	if pattern == "" {
+		s.refuse(w, c, unrouted(handler, w, r))
+		return
+	}
+	// Handler is asked for the pattern only: it does not set path values.
+	s.mux.ServeHTTP(w, r)
+}
+
+// unrouted is the problem of a request that no operation takes: ServeMux's own
+// answer tells a wrong method from a wrong path.
+func unrouted(handler http.Handler, w http.ResponseWriter, r *http.Request) *problem.Error {
+	probe := &statusProbe{header: http.Header{}}
+	handler.ServeHTTP(probe, r)
+	if probe.status == http.StatusMethodNotAllowed {
+		allow := probe.header.Get("Allow")
+		w.Header().Set("Allow", allow)
+		return problem.New(problem.MethodNotAllowed, "%s takes %s, not %s", redact(r.URL.Path), allow, r.Method)
+	}
+	return problem.New(problem.NotFound, "there is nothing at %s; /openapi.json lists what there is", redact(r.URL.Path))
+}
+
+// statusProbe takes the status and headers of an answer that is not sent.
+type statusProbe struct {
+	header http.Header
+	status int
+}
+
+func (p *statusProbe) Header() http.Header         { return p.header }
+func (p *statusProbe) WriteHeader(status int)      { p.status = status }
+func (p *statusProbe) Write(b []byte) (int, error) { return len(b), nil }
+
+// answerWriter adds the headers of every answer when it begins.
+type answerWriter struct {
+	http.ResponseWriter
+	service *service
+	call    *call
+	status  int
+	bytes   int64
+}
+
+func (w *answerWriter) WriteHeader(status int) {
+	if w.status == 0 {
+		w.status = status
+		h := w.Header()
+		h.Set(client.LineageHeader, w.service.answerLineage(w.call))
+		h.Set("X-Request-Id", w.call.requestID)
+		h.Set("X-Content-Type-Options", "nosniff")
+		if h.Get("Cache-Control") == "" {
+			h.Set("Cache-Control", "no-store")
+		}
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *answerWriter) Write(b []byte) (int, error) {
+	if w.status == 0 {
+		w.WriteHeader(http.StatusOK)
+	}
+	n, err := w.ResponseWriter.Write(b)
+	w.bytes += int64(n)
+	return n, err
+}
+
+// Unwrap lets http.ResponseController reach deadlines and Flush.
+func (w *answerWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// Flush sends what a stream has written so far.
+func (w *answerWriter) Flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }
+
+// answerLineage is the lineage of the answer's snapshot, or the newest known.
+func (s *service) answerLineage(c *call) string {
+	if c.lineage != "" {
+		return c.lineage
+	}
+	return s.lineage.get()
+}
+
+func (s *service) logRequest(r *http.Request, w *answerWriter, took time.Duration) {
+	c := w.call
+	s.metrics.request(c.operation, w.status, took)
+	level := slog.LevelDebug
+	switch {
+	case w.status >= 500:
+		level = slog.LevelError
+	case w.status >= 400 || r.Method != http.MethodGet && !c.unlogged:
+		level = slog.LevelInfo
+	}
+	if !s.log.Enabled(r.Context(), level) {
+		return
+	}
+	attrs := []any{"method", r.Method, "path", redact(r.URL.Path), "status", w.status, "bytes", w.bytes,
+		"took", took, "actor", c.principal.Name, "remote", r.RemoteAddr, "request_id", c.requestID}
+	if c.cause != nil {
+		attrs = append(attrs, "error", redact(c.cause.Error()))
+	}
+	s.log.Log(r.Context(), level, "request", attrs...)
+}
+
+// redact removes whatever looks like a token of HubN: people paste them
+// everywhere. Query strings are never logged.
+func redact(s string) string {
+	if !strings.Contains(s, tokenPrefix) {
+		return s
+	}
+	return secretPattern.ReplaceAllString(s, tokenPrefix+"[redacted]")
+}
+
+var (
+	secretPattern    = regexp.MustCompile(tokenPrefix + `[A-Za-z0-9]+`)
+	requestIDPattern = regexp.MustCompile(`^[A-Za-z0-9._-]{8,64}$`)
+)
+
+// requestID is the one that the client gave, or a new one.
+func requestID(r *http.Request) string {
+	if id := r.Header.Get("X-Request-Id"); requestIDPattern.MatchString(id) {
+		return redact(id)
+	}
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails (crypto/rand)
+	return hex.EncodeToString(b[:])
+}
+
+// text is a string that one goroutine sets and others read.
+type text struct{ p atomic.Pointer[string] }
+
+func (t *text) set(s string) { t.p.Store(&s) }
+func (t *text) get() string {
+	if s := t.p.Load(); s != nil {
+		return *s
+	}
+	return ""
+}
+
+// serveDocuments adds the OpenAPI document and its page.
+func (s *service) serveDocuments() {
+	document, err := json.Marshal(s.api.OpenAPI())
+	if err != nil {
+		panic("registry: the OpenAPI document: " + err.Error()) // a type without a JSON form
+	}
+	s.openapi = document
+	serve := func(pattern, media string, content []byte) {
+		s.mux.HandleFunc("GET "+pattern, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", media)
+			w.Header().Set("Content-Length", strconv.Itoa(len(content)))
+			_, _ = w.Write(content)
+		})
+	}
+	serve("/openapi.json", "application/openapi+json", document)
+	serve("/docs", "text/html; charset=utf-8", docsPage)
+}
