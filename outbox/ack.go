@@ -1,0 +1,187 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// settleSQL ends claims: it notes what the fence has reached, what failed, and
+// gives lanes back. Lanes that a writer has locked are skipped and settled
+// later, or one idle session would hold up a whole batch. The token and the
+// claimant's name must be those of the claim. head_at moves to the last
+// published event, which is never after the first unpublished one.
+const settleSQL = `
+	WITH wanted AS (
+	  SELECT *
+	  FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::bigint[], $5::bigint[], $6::timestamptz[], $7::text[])
+	    AS w (lane_id, token, claimant, before, through, head_at, failure)
+	), held AS (
+	  SELECT lane_id
+	  FROM registry.outbox_lane
+	  WHERE lane_id = ANY ($1)
+	  ORDER BY lane_id
+	  FOR NO KEY UPDATE SKIP LOCKED
+	), settled AS (
+	  UPDATE registry.outbox_lane l
+	  SET pub_seq = w.through,
+	      published_at = CASE WHEN w.through > w.before THEN now() ELSE l.published_at END,
+	      head_at = w.head_at,
+	      claimed_by = NULL,
+	      attempts = CASE WHEN w.failure <> '' THEN CASE WHEN w.through > w.before THEN 1 ELSE l.attempts + 1 END
+	                      WHEN w.through > w.before THEN 0
+	                      ELSE l.attempts END,
+	      last_error = CASE WHEN w.failure <> '' THEN left(w.failure, 1000)
+	                        WHEN w.through > w.before THEN NULL
+	                        ELSE l.last_error END,
+	      last_error_at = CASE WHEN w.failure <> '' THEN now() ELSE l.last_error_at END,
+	      next_at = CASE WHEN w.failure = '' THEN now() ELSE now() + ` + backoffSQL + ` END
+	  FROM wanted w
+	  JOIN held USING (lane_id)
+	  WHERE l.lane_id = w.lane_id
+	    AND l.claim_token = w.token
+	    AND l.claimed_by = w.claimant
+	  RETURNING l.lane_id, w.before, w.through, l.attempts
+	), marked AS (
+	  UPDATE registry.outbox_event e
+	  SET published_at = now()
+	  FROM settled s
+	  WHERE e.lane_id = s.lane_id
+	    AND e.seq > s.before
+	    AND e.seq <= s.through
+	    AND e.created_at BETWEEN $8 AND $9
+	)
+	SELECT h.lane_id, s.lane_id IS NOT NULL, coalesce(s.attempts, 0), now()
+	FROM held h
+	LEFT JOIN settled s USING (lane_id)`
+
+// settlement is what is to be noted of one lane.
+type settlement struct {
+	lane    *lane
+	through int64  // pub_seq from now on
+	failure string // empty: none
+	expires time.Time
+}
+
+// settle ends claims; what a writer holds, or the database did not take, is left
+// to settleLate.
+func (w *Worker) settle(ctx context.Context, settlements []settlement) {
+	if len(settlements) == 0 {
+		return
+	}
+	locked, err := w.settleOnce(ctx, settlements)
+	if err != nil {
+		w.log.Warn("claims could not be settled: trying again", "lanes", len(settlements), "error", err)
+		locked = settlements
+	}
+	w.later(lateWork{settlements: locked})
+}
+
+// settleOnce answers those whose lanes a writer holds.
+func (w *Worker) settleOnce(ctx context.Context, settlements []settlement) ([]settlement, error) {
+	byID := make(map[int64]settlement, len(settlements))
+	for _, s := range settlements {
+		byID[s.lane.id] = s
+	}
+	begun := time.Now()
+	err := w.transact(ctx, statement{settleSQL, settleArguments(settlements), func(rows pgx.Rows) error {
+		var id int64
+		var mine bool
+		var attempts int
+		var at time.Time
+		if err := rows.Scan(&id, &mine, &attempts, &at); err != nil {
+			return err
+		}
+		w.settled(byID[id], mine, attempts, at)
+		delete(byID, id)
+		return nil
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("settle the claims of %d lanes: %w", len(settlements), err)
+	}
+	w.metrics.ack.Observe(time.Since(begun).Seconds())
+	locked := make([]settlement, 0, len(byID))
+	for _, s := range settlements {
+		if _, left := byID[s.lane.id]; left {
+			locked = append(locked, s)
+		}
+	}
+	return locked, nil
+}
+
+// settled counts what became of one settlement.
+func (w *Worker) settled(s settlement, mine bool, attempts int, at time.Time) {
+	l := s.lane
+	if !mine {
+		if s.through > l.pubSeq {
+			w.metrics.fenced.Inc()
+		}
+		return
+	}
+	for _, e := range l.events {
+		if e.seq <= s.through {
+			w.metrics.commitToPublish.Observe(at.Sub(e.createdAt).Seconds())
+		}
+	}
+	if s.failure == "" {
+		return
+	}
+	w.metrics.attempts.Inc()
+	if attempts >= slowAttempts {
+		w.log.Error("a lane keeps failing: it is tried every 15 minutes; see `hubn outbox show` and `hubn outbox skip`",
+			"resource", l.resource, "attempts", attempts, "error", s.failure)
+		return
+	}
+	w.log.Warn("an event cannot be published; the lane backs off", "resource", l.resource, "attempts", attempts, "error", s.failure)
+}
+
+func settleArguments(settlements []settlement) []any {
+	n := len(settlements)
+	ids, tokens, claimants := make([]int64, n), make([]int64, n), make([]string, n)
+	before, through := make([]int64, n), make([]int64, n)
+	heads, failures := make([]time.Time, n), make([]string, n)
+	var first, last time.Time
+	for i, s := range settlements {
+		l := s.lane
+		ids[i], tokens[i], claimants[i] = l.id, l.token, l.claimant
+		before[i], through[i], heads[i], failures[i] = l.pubSeq, s.through, l.headAt, s.failure
+		for _, e := range l.events {
+			if e.seq > s.through {
+				break
+			}
+			heads[i] = e.createdAt
+			if first.IsZero() || e.createdAt.Before(first) {
+				first = e.createdAt
+			}
+			if e.createdAt.After(last) {
+				last = e.createdAt
+			}
+		}
+	}
+	return []any{ids, tokens, claimants, before, through, heads, failures, first, last}
+}
+
+// settlements turns the outcomes of a batch into what is to be noted. Lanes with
+// a gap, or whose fence is beyond, are not among them: audit.go deals with those.
+func settlements(lanes []*lane, expires time.Time) (settle []settlement, gaps, beyonds []*lane) {
+	for _, l := range lanes {
+		o := l.outcome
+		switch o.verdict {
+		case gap:
+			gaps = append(gaps, l)
+		case beyond:
+			beyonds = append(beyonds, l)
+		case sent, rejected:
+			s := settlement{lane: l, through: max(o.fence, l.pubSeq), expires: expires}
+			if o.failed {
+				s.failure = o.message
+			}
+			settle = append(settle, s)
+		default:
+			settle = append(settle, settlement{lane: l, through: l.pubSeq, expires: expires})
+		}
+	}
+	return settle, gaps, beyonds
+}

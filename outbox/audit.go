@@ -1,0 +1,420 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/redis/go-redis/v9"
+
+	"hubn/outbox/event"
+)
+
+// An audit compares what is acknowledged with the fences in Redis. A fence that
+// is behind means that Redis lost the events in between: they are published
+// again. A fence that is ahead of everything ever appended means that the
+// Registry went back: it gets a new lineage.
+
+// auditScope is what an audit looks at.
+type auditScope struct {
+	reason  string
+	streams []int
+	// full takes every lane; else those published since the stream's last audit.
+	full bool
+	// fix repairs what is found; else it is only counted.
+	fix bool
+}
+
+// auditResult is what an audit found on one stream; it is kept in outbox_stream.
+type auditResult struct {
+	Reason  string `json:"reason"`
+	Full    bool   `json:"full"`
+	Checked int64  `json:"checked"` // lanes
+	// LanesLost is how many lanes' fences were behind, Lost how many events that is.
+	LanesLost int64 `json:"lanes_lost"`
+	Lost      int64 `json:"lost"`
+	// Fixed is how many lanes are published again.
+	Fixed int64 `json:"fixed"`
+	// Resynced is how many of those lack rows, so that a marker takes their place.
+	Resynced int64 `json:"resynced"`
+	// Ahead is how many lanes' fences were beyond everything ever appended.
+	Ahead int64 `json:"ahead"`
+	// FullAt is when all lanes were last compared.
+	FullAt time.Time `json:"full_at,omitzero"`
+	Error  string    `json:"error,omitempty"`
+}
+
+// auditedLane is a lane as an audit compares it.
+type auditedLane struct {
+	id, pubSeq, lastSeq, fence int64
+	stream                     int
+}
+
+// audit carries out a scope. One worker does so at a time: another gets errLocked.
+func (w *Worker) audit(ctx context.Context, scope auditScope) error {
+	return w.underLock(ctx, "registry.outbox_audit", func(tx pgx.Tx) error {
+		streams, err := w.streamStates(ctx)
+		if err != nil {
+			return err
+		}
+		for _, no := range scope.streams {
+			if err := w.auditStream(ctx, tx, no, streams[no], scope); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+const lastAuditSQL = `
+	SELECT clock_timestamp(), audited_at, coalesce(audit_result, '{}')
+	FROM registry.outbox_stream
+	WHERE stream_no = $1`
+
+const noteAuditSQL = `
+	UPDATE registry.outbox_stream
+	SET audited_at = $2,
+	    audit_result = $3,
+	    audit_wanted_at = CASE WHEN audit_wanted_at > $2 THEN audit_wanted_at END
+	WHERE stream_no = $1`
+
+// overlap is by how much an audit looks back before the last one: an
+// acknowledgement carries the time of its transaction's start.
+const overlap = "1 minute"
+
+func (w *Worker) auditStream(ctx context.Context, tx pgx.Tx, no int, s streamState, scope auditScope) error {
+	if s.epoch == "" || !s.current {
+		return nil // the new epoch's fences come from what is acknowledged
+	}
+	var begun time.Time
+	var since *time.Time
+	var before auditResult
+	if err := tx.QueryRow(ctx, lastAuditSQL, no).Scan(&begun, &since, &before); err != nil {
+		return databaseError{err}
+	}
+	result := auditResult{Reason: scope.reason, Full: scope.full || since == nil, FullAt: before.FullAt}
+	if result.Full {
+		since, result.FullAt = nil, begun
+	}
+	err := w.compareStream(ctx, no, s.epoch, since, scope.fix, &result)
+	if err != nil {
+		if isDatabase(err) || errors.Is(err, errEpochMoved) {
+			return err
+		}
+		result.Error, result.FullAt = err.Error(), before.FullAt
+	}
+	w.metrics.lost.Add(float64(result.Lost))
+	if _, noteErr := tx.Exec(ctx, noteAuditSQL, no, begun, result); noteErr != nil {
+		return databaseError{noteErr}
+	}
+	if result.Lost > 0 || result.Ahead > 0 {
+		w.log.Warn("the audit found a difference between Redis and what was published", "stream", no,
+			"lost", result.Lost, "lanes", result.LanesLost, "fixed", result.Fixed, "resynced", result.Resynced, "ahead", result.Ahead)
+		if noteErr := noteOperation(ctx, tx, "audit", "stream:"+strconv.Itoa(no), scope.reason, result); noteErr != nil {
+			return noteErr
+		}
+	}
+	return err
+}
+
+func noteOperation(ctx context.Context, tx pgx.Tx, action, target, reason string, detail any) error {
+	const sql = `
+		INSERT INTO registry.outbox_audit (actor, action, target, reason, detail)
+		VALUES ('outbox', $1, $2, $3, $4)`
+	if _, err := tx.Exec(ctx, sql, action, target, reason, detail); err != nil {
+		return databaseError{err}
+	}
+	return nil
+}
+
+const auditSQL = `
+	SELECT lane_id, pub_seq, last_seq
+	FROM registry.outbox_lane
+	WHERE lane_id > $1
+	  AND stream_no = $2
+	  AND ($3::timestamptz IS NULL OR published_at >= $3::timestamptz - interval '` + overlap + `')
+	ORDER BY lane_id
+	LIMIT $4`
+
+// compareStream reads lanes and then their fences, page by page. In that order,
+// since a fence never is behind what was acknowledged before it was read.
+func (w *Worker) compareStream(ctx context.Context, no int, epoch string, since *time.Time, fix bool, result *auditResult) error {
+	var last int64
+	for {
+		var page []auditedLane
+		err := w.transact(ctx, statement{auditSQL, []any{last, no, since, seedLanes}, func(rows pgx.Rows) error {
+			l := auditedLane{stream: no}
+			err := rows.Scan(&l.id, &l.pubSeq, &l.lastSeq)
+			page = append(page, l)
+			return err
+		}})
+		if err != nil {
+			return fmt.Errorf("read lanes for an audit: %w", err)
+		}
+		if len(page) > 0 {
+			last = page[len(page)-1].id
+			if err := w.readFences(ctx, no, epoch, page); err != nil {
+				return err
+			}
+			if err := w.comparePage(ctx, page, fix, result); err != nil {
+				return err
+			}
+		}
+		if len(page) < seedLanes {
+			return nil
+		}
+	}
+}
+
+// readFences reads the lanes' fences, if the stream still is in the epoch.
+func (w *Worker) readFences(ctx context.Context, no int, epoch string, page []auditedLane) error {
+	ctx, cancel := context.WithTimeout(ctx, w.pace.redis)
+	defer cancel()
+	fields := make([]string, len(page))
+	for i, l := range page {
+		fields[i] = strconv.FormatInt(l.id, 10)
+	}
+	var fences *redis.SliceCmd
+	var current *redis.StringCmd
+	_, err := w.redis.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		fences = pipe.HMGet(ctx, w.names.Fence(no, epoch), fields...)
+		current = pipe.Get(ctx, w.names.Epoch(no))
+		return nil
+	})
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return fmt.Errorf("read the fences of stream %d: %w", no, err)
+	}
+	if current.Val() != epoch {
+		return errEpochMoved
+	}
+	for i, v := range fences.Val() {
+		text, ok := v.(string)
+		if !ok {
+			continue // none yet
+		}
+		if page[i].fence, err = strconv.ParseInt(text, 10, 64); err != nil {
+			return fmt.Errorf("the fence of lane %d in Redis is %q, which is no number: delete the key %s", page[i].id, text, w.names.Epoch(no))
+		}
+	}
+	return nil
+}
+
+func (w *Worker) comparePage(ctx context.Context, page []auditedLane, fix bool, result *auditResult) error {
+	result.Checked += int64(len(page))
+	var behind, ahead []auditedLane
+	for _, l := range page {
+		switch {
+		case l.fence < l.pubSeq:
+			behind = append(behind, l)
+			result.LanesLost++
+			result.Lost += l.pubSeq - l.fence
+		case l.fence > l.lastSeq:
+			ahead = append(ahead, l)
+		}
+	}
+	if len(ahead) > 0 {
+		beyond, err := w.stillBeyond(ctx, ahead)
+		if err != nil {
+			return err
+		}
+		result.Ahead += int64(len(beyond))
+		if len(beyond) > 0 && fix {
+			return w.beginLineage(ctx, beyond[0])
+		}
+	}
+	if len(behind) == 0 || !fix {
+		return nil
+	}
+	fixed, err := w.rewind(ctx, behind)
+	for _, there := range fixed {
+		result.Fixed++
+		if !there {
+			result.Resynced++
+		}
+	}
+	return err
+}
+
+// rewindSQL takes back what Redis no longer has, under a new token: whoever has
+// the lane claimed cannot acknowledge any more. head_at is looked for in all
+// partitions. Lanes that a writer has locked, or that moved, are left to the
+// next audit, which their next publication asks for.
+const rewindSQL = `
+	WITH wanted AS (
+	  SELECT *
+	  FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS w (lane_id, pub_seq, fence)
+	), held AS (
+	  SELECT l.lane_id
+	  FROM registry.outbox_lane l
+	  WHERE l.lane_id = ANY ($1)
+	  ORDER BY l.lane_id
+	  FOR NO KEY UPDATE SKIP LOCKED
+	), rewound AS (
+	  UPDATE registry.outbox_lane l
+	  SET pub_seq = w.fence,
+	      claim_token = l.claim_token + 1,
+	      claimed_by = NULL,
+	      next_at = now(),
+	      head_at = coalesce((SELECT min(e.created_at)
+	                          FROM registry.outbox_event e
+	                          WHERE e.lane_id = l.lane_id
+	                            AND e.seq > w.fence), l.last_event_at)
+	  FROM wanted w
+	  JOIN held USING (lane_id)
+	  WHERE l.lane_id = w.lane_id
+	    AND l.pub_seq = w.pub_seq
+	  RETURNING l.lane_id, w.fence
+	)
+	SELECT r.lane_id,
+	       EXISTS (SELECT FROM registry.outbox_event e WHERE e.lane_id = r.lane_id AND e.seq = r.fence + 1)
+	FROM rewound r`
+
+// keepPartitionsSQL keeps partitions from being dropped in this transaction.
+const keepPartitionsSQL = `SELECT pg_advisory_xact_lock_shared(hashtextextended('registry.outbox_retention', 0))`
+
+// rewind publishes again what Redis lost. It answers the lanes that it took
+// back, and for each whether its next event is still there.
+func (w *Worker) rewind(ctx context.Context, lanes []auditedLane) (map[int64]bool, error) {
+	ids, pubSeqs, fences := make([]int64, len(lanes)), make([]int64, len(lanes)), make([]int64, len(lanes))
+	for i, l := range lanes {
+		ids[i], pubSeqs[i], fences[i] = l.id, l.pubSeq, l.fence
+	}
+	fixed := map[int64]bool{}
+	err := w.transact(ctx,
+		statement{keepPartitionsSQL, nil, func(pgx.Rows) error { return nil }},
+		statement{rewindSQL, []any{ids, pubSeqs, fences}, func(rows pgx.Rows) error {
+			var id int64
+			var there bool
+			err := rows.Scan(&id, &there)
+			fixed[id] = there
+			return err
+		}})
+	if err != nil {
+		return nil, fmt.Errorf("take back what Redis lost of %d lanes: %w", len(lanes), err)
+	}
+	if len(fixed) > 0 {
+		w.wake(again)
+	}
+	return fixed, nil
+}
+
+// rewindLanes takes back lanes that the script refused for a gap, and asks for
+// an audit of all: what lost one may have lost others.
+func (w *Worker) rewindLanes(ctx context.Context, lanes []*lane, expires time.Time) error {
+	if len(lanes) == 0 {
+		return nil
+	}
+	behind := make([]auditedLane, 0, len(lanes))
+	for _, l := range lanes {
+		behind = append(behind, auditedLane{id: l.id, stream: l.stream, pubSeq: l.pubSeq, lastSeq: l.lastSeq, fence: l.outcome.fence})
+	}
+	fixed, err := w.rewind(ctx, behind)
+	var left []*lane
+	for _, l := range lanes {
+		if _, done := fixed[l.id]; done {
+			w.metrics.lost.Add(float64(l.pubSeq - l.outcome.fence))
+			continue
+		}
+		l.outcome = outcome{}
+		left = append(left, l)
+	}
+	settle, _, _ := settlements(left, expires)
+	w.settle(ctx, settle)
+	if err != nil {
+		return err
+	}
+	w.log.Warn("Redis has lost published events: they are published again", "lanes", len(lanes), "fixed", len(fixed))
+	w.wantAudit("the publishing script found a gap")
+	return nil
+}
+
+// stillBeyond reads the lanes again and keeps those whose fence is ahead of all
+// that was appended by now.
+func (w *Worker) stillBeyond(ctx context.Context, lanes []auditedLane) (beyond []auditedLane, err error) {
+	ids := make([]int64, len(lanes))
+	byID := make(map[int64]auditedLane, len(lanes))
+	for i, l := range lanes {
+		ids[i], byID[l.id] = l.id, l
+	}
+	const sql = `
+		SELECT lane_id, last_seq
+		FROM registry.outbox_lane
+		WHERE lane_id = ANY ($1)`
+	err = w.transact(ctx, statement{sql, []any{ids}, func(rows pgx.Rows) error {
+		var id, lastSeq int64
+		if err := rows.Scan(&id, &lastSeq); err != nil {
+			return err
+		}
+		if l := byID[id]; l.fence > lastSeq {
+			l.lastSeq = lastSeq
+			beyond = append(beyond, l)
+		}
+		return nil
+	}})
+	return beyond, err
+}
+
+// examineHistory looks at lanes whose fence was ahead of what the claim knew,
+// and gives them back.
+func (w *Worker) examineHistory(ctx context.Context, lanes []*lane, expires time.Time) error {
+	if len(lanes) == 0 {
+		return nil
+	}
+	ahead := make([]auditedLane, 0, len(lanes))
+	for _, l := range lanes {
+		ahead = append(ahead, auditedLane{id: l.id, stream: l.stream, pubSeq: l.pubSeq, fence: l.outcome.fence})
+	}
+	beyond, err := w.stillBeyond(ctx, ahead)
+	if err != nil {
+		return err
+	}
+	if len(beyond) > 0 {
+		if err := w.beginLineage(ctx, beyond[0]); err != nil {
+			return err
+		}
+	}
+	for _, l := range lanes {
+		l.outcome = outcome{}
+	}
+	settle, _, _ := settlements(lanes, expires)
+	w.settle(ctx, settle)
+	w.wake(again)
+	return nil
+}
+
+// beginLineage says that the Registry's history went back: the fence of a lane
+// is ahead of all that was ever appended to it. The new lineage gets an epoch of
+// its own before anything is published in it.
+func (w *Worker) beginLineage(ctx context.Context, l auditedLane) error {
+	why := fmt.Sprintf("Redis holds event %d of lane %d, the Registry knows %d", l.fence, l.id, l.lastSeq)
+	streams, err := w.streamStates(ctx)
+	if err != nil {
+		return err
+	}
+	var current string
+	err = w.transact(ctx, statement{`SELECT registry.lineage_begin($1, $2)::text`, []any{streams[l.stream].lineage, why}, func(rows pgx.Rows) error {
+		return rows.Scan(&current)
+	}})
+	if err != nil {
+		return err
+	}
+	w.log.Error("the Registry's history went back: it has a new lineage", "lineage", current, "reason", why)
+	err = w.renewEpochs(ctx, why)
+	if err == nil || isDatabase(err) {
+		return err
+	}
+	// The next batch finds that the lineage has no epoch yet and tries again.
+	w.log.Warn("the new lineage has no epoch yet", "error", err)
+	return nil
+}
+
+var allStreams = func() []int {
+	streams := make([]int, event.Streams)
+	for no := range streams {
+		streams[no] = no
+	}
+	return streams
+}()

@@ -1,0 +1,244 @@
+package outbox
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"hubn/outbox/event"
+	"hubn/registry/client"
+)
+
+// claimSQL takes the lanes that have been ready longest. What another claims or
+// a writer holds is skipped. The database's clock decides. The array keeps the
+// planner from joining: it looks the rows up.
+const claimSQL = `
+	UPDATE registry.outbox_lane
+	SET claim_token = claim_token + 1,
+	    claimed_by = $2,
+	    next_at = now() + $3::interval
+	WHERE lane_id = ANY (ARRAY(
+	  SELECT lane_id
+	  FROM registry.outbox_lane
+	  WHERE pub_seq < last_seq
+	    AND state = 'active'
+	    AND next_at <= now()
+	    AND stream_no NOT IN (SELECT stream_no FROM registry.outbox_stream WHERE paused)
+	  ORDER BY next_at, lane_id
+	  LIMIT $1
+	  FOR NO KEY UPDATE SKIP LOCKED))
+	RETURNING lane_id, stream_no, agg_type, agg_key, claim_token, pub_seq, last_seq, head_at, last_event_at`
+
+// fetchSQL reads the first events of each lane. It is a second statement, so a
+// second snapshot: with the claim's own it could read again what the former
+// owner acknowledged just before. The outer bounds prune partitions when it is
+// planned, the lane's own when it runs.
+const fetchSQL = `
+	SELECT c.lane_id, e.seq, e.created_at, e.event_id::text, e.kind, e.payload::text
+	FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::timestamptz[]) AS c (lane_id, pub_seq, last_seq, head_at)
+	CROSS JOIN LATERAL (
+	  SELECT seq, created_at, event_id, kind, payload
+	  FROM registry.outbox_event
+	  WHERE lane_id = c.lane_id
+	    AND seq > c.pub_seq
+	    AND seq <= c.last_seq
+	    AND created_at >= c.head_at
+	    AND created_at BETWEEN $5 AND $6
+	  ORDER BY seq
+	  LIMIT $7
+	) e`
+
+// streamsSQL reads the epoch that events are to be published in. It checks the
+// lineage each time, since behind a pooler the server may become another one
+// without a new connection.
+const streamsSQL = `
+	SELECT stream_no, paused, coalesce(lineage || '/' || epoch, ''), coalesce(lineage = current, false), current::text
+	FROM registry.outbox_stream
+	CROSS JOIN (SELECT registry.lineage_check() AS current OFFSET 0) l`
+
+// lane is one claimed lane on its way through a batch.
+type lane struct {
+	id       int64
+	stream   int
+	resource client.Resource
+	token    int64
+	claimant string
+	pubSeq   int64
+	lastSeq  int64
+	headAt   time.Time
+	lastAt   time.Time
+	events   []row
+	outcome  outcome
+}
+
+// row is one event to be published. It follows after: the number that the fence
+// must have reached for it.
+type row struct {
+	after     int64
+	seq       int64
+	createdAt time.Time
+	id        string
+	kind      string
+	payload   string
+}
+
+// streamState is what the database says of a stream.
+type streamState struct {
+	paused  bool
+	epoch   string // "<lineage>/<uuid>"; empty before the first
+	current bool   // the epoch's lineage is the Registry's
+	lineage string // the Registry's
+}
+
+// claim takes up to limit lanes in a claimant's name, which no other claim of
+// any process ever has.
+func (w *Worker) claim(ctx context.Context, claimant string, limit int) ([]*lane, error) {
+	var lanes []*lane
+	err := w.transact(ctx, statement{claimSQL, []any{limit, claimant, w.settings.Lease}, func(rows pgx.Rows) error {
+		l := &lane{claimant: claimant}
+		lanes = append(lanes, l)
+		return rows.Scan(&l.id, &l.stream, &l.resource.Kind, &l.resource.Key, &l.token, &l.pubSeq, &l.lastSeq, &l.headAt, &l.lastAt)
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("claim lanes: %w", err)
+	}
+	return lanes, nil
+}
+
+// claimant names one claim.
+func (w *Worker) claimant(worker int) string {
+	return w.instance + "/" + strconv.Itoa(worker) + "/" + strconv.FormatInt(w.batches.Add(1), 10)
+}
+
+// fetch reads the first events of the lanes, and the streams' epochs.
+func (w *Worker) fetch(ctx context.Context, lanes []*lane) ([event.Streams]streamState, error) {
+	var streams [event.Streams]streamState
+	byID := make(map[int64]*lane, len(lanes))
+	for _, l := range lanes {
+		byID[l.id] = l
+	}
+	err := w.transact(ctx,
+		statement{streamsSQL, nil, func(rows pgx.Rows) error { return scanStream(rows, &streams) }},
+		statement{fetchSQL, fetchArguments(lanes), func(rows pgx.Rows) error {
+			var id int64
+			var r row
+			if err := rows.Scan(&id, &r.seq, &r.createdAt, &r.id, &r.kind, &r.payload); err != nil {
+				return err
+			}
+			r.after = r.seq - 1
+			byID[id].events = append(byID[id].events, r)
+			return nil
+		}})
+	if err != nil {
+		return streams, fmt.Errorf("fetch the events of %d lanes: %w", len(lanes), err)
+	}
+	for _, l := range lanes {
+		if l.complete() {
+			continue
+		}
+		if err := w.bridge(ctx, l); err != nil {
+			return streams, err
+		}
+	}
+	return streams, nil
+}
+
+func scanStream(rows pgx.Rows, streams *[event.Streams]streamState) error {
+	var no int
+	var s streamState
+	if err := rows.Scan(&no, &s.paused, &s.epoch, &s.current, &s.lineage); err != nil {
+		return err
+	}
+	if no < 0 || no >= len(streams) {
+		return fmt.Errorf("outbox_stream has stream %d; this program knows 0 to %d", no, len(streams)-1)
+	}
+	streams[no] = s
+	return nil
+}
+
+func fetchArguments(lanes []*lane) []any {
+	n := len(lanes)
+	ids, from, to, heads := make([]int64, n), make([]int64, n), make([]int64, n), make([]time.Time, n)
+	first, last := lanes[0].headAt, lanes[0].lastAt
+	for i, l := range lanes {
+		ids[i], from[i], to[i], heads[i] = l.id, l.pubSeq, l.lastSeq, l.headAt
+		if l.headAt.Before(first) {
+			first = l.headAt
+		}
+		if l.lastAt.After(last) {
+			last = l.lastAt
+		}
+	}
+	return []any{ids, from, to, heads, first, last, laneEvents}
+}
+
+// complete tells whether the events follow on what is published without a hole.
+func (l *lane) complete() bool {
+	next := l.pubSeq
+	for _, e := range l.events {
+		if e.after != next {
+			return false
+		}
+		next = e.seq
+	}
+	return len(l.events) == int(min(laneEvents, l.lastSeq-l.pubSeq))
+}
+
+const wholeLaneSQL = `
+	SELECT seq, created_at, event_id::text, kind, payload::text
+	FROM registry.outbox_event
+	WHERE lane_id = $1
+	  AND seq > $2
+	  AND seq <= $3
+	ORDER BY seq
+	LIMIT $4`
+
+// bridge puts a resync marker for the lane where rows are gone: Redis lost
+// events that had been cleaned up. It looks in every partition before it
+// believes that.
+func (w *Worker) bridge(ctx context.Context, l *lane) error {
+	var found []row
+	err := w.transact(ctx, statement{wholeLaneSQL, []any{l.id, l.pubSeq, l.lastSeq, laneEvents}, func(rows pgx.Rows) error {
+		var r row
+		err := rows.Scan(&r.seq, &r.createdAt, &r.id, &r.kind, &r.payload)
+		found = append(found, r)
+		return err
+	}})
+	if err != nil {
+		return fmt.Errorf("look for the events of lane %d in every partition: %w", l.id, err)
+	}
+	l.events = nil
+	next := l.pubSeq
+	for _, r := range found {
+		if r.seq > next+1 {
+			l.events = append(l.events, w.marker(l, next, r.seq-1))
+		}
+		r.after = r.seq - 1
+		l.events = append(l.events, r)
+		next = r.seq
+	}
+	if len(found) < laneEvents && next < l.lastSeq {
+		l.events = append(l.events, w.marker(l, next, l.lastSeq))
+	}
+	return nil
+}
+
+// marker is a resync entry of one lane, in place of the events after … through.
+func (w *Worker) marker(l *lane, after, through int64) row {
+	w.metrics.resyncs.WithLabelValues("lane").Inc()
+	w.log.Warn("events that Redis lost were cleaned up: consumers are told to fetch the resource again",
+		"resource", l.resource, "after", after, "through", through)
+	payload, _ := json.Marshal(map[string]any{"after": after}) // a number: no error
+	return row{after: after, seq: through, createdAt: l.lastAt, id: newUUID(), kind: string(event.Resync), payload: string(payload)}
+}
+
+// publishUntil is when a batch that was claimed at a moment may no longer be
+// published: the rest of the lease is for the answer on its way.
+func (w *Worker) publishUntil(begun time.Time) time.Time {
+	return begun.Add(time.Duration(math.Round(publishShare * float64(w.settings.Lease))))
+}

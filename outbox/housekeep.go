@@ -1,0 +1,117 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// housekeep measures, trims streams, and makes and drops partitions.
+func (w *Worker) housekeep(ctx context.Context) {
+	measures := time.NewTicker(w.pace.measure)
+	defer measures.Stop()
+	tidy := time.NewTimer(0)
+	defer tidy.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-measures.C:
+			w.measure(ctx)
+		case <-tidy.C:
+			w.tidy(ctx)
+			tidy.Reset(jitter(w.pace.tidy))
+		}
+	}
+}
+
+// tidy does what keeps tables and streams from growing. Each part fails alone.
+func (w *Worker) tidy(ctx context.Context) {
+	for what, do := range map[string]func(context.Context) error{
+		"make partitions": w.ensurePartitions,
+		"drop partitions": w.dropPartitions,
+		"forget lanes":    w.forgetLanes,
+		"trim streams":    w.trimStreams,
+	} {
+		if err := do(ctx); err != nil && ctx.Err() == nil {
+			w.log.Warn("housekeeping failed: trying again later", "what", what, "error", err)
+		}
+	}
+}
+
+// ensurePartitions makes partitions for two months ahead. The Registry and every
+// migration do so too: a missing one would fail a writer, who must not depend on
+// this worker.
+func (w *Worker) ensurePartitions(ctx context.Context) error {
+	return w.transact(ctx, statement{`SELECT registry.outbox_partitions_ensure($1)`, []any{partitionDays}, func(rows pgx.Rows) error {
+		var made int
+		if err := rows.Scan(&made); err != nil {
+			return err
+		}
+		if made > 0 {
+			w.log.Info("made partitions for the outbox's events", "partitions", made)
+		}
+		return nil
+	}})
+}
+
+// lockNotAvailable is the SQLSTATE of a lock that was not to be had in time.
+const lockNotAvailable = "55P03"
+
+// dropPartitions drops, one after the other, partitions whose day is past the
+// retention and in which everything has been published for so long. The lock
+// that this takes is waited for half a second at most: else later.
+func (w *Worker) dropPartitions(ctx context.Context) error {
+	for {
+		var dropped *string
+		err := w.transact(ctx, statement{`SELECT registry.outbox_partition_drop($1)`, []any{w.settings.Retention}, func(rows pgx.Rows) error {
+			return rows.Scan(&dropped)
+		}})
+		var refused *pgconn.PgError
+		if errors.As(err, &refused) && refused.Code == lockNotAvailable {
+			w.log.Info("an old partition is not dropped now: a transaction uses the table")
+			return nil
+		}
+		if err != nil || dropped == nil {
+			return err
+		}
+		w.metrics.partitionsDropped.Inc()
+		w.log.Info("dropped an old partition of published events", "partition", *dropped)
+	}
+}
+
+// forgetLanes deletes the tombstones of resources that are long gone, and their fences.
+func (w *Worker) forgetLanes(ctx context.Context) error {
+	streams, err := w.streamStates(ctx)
+	if err != nil {
+		return err
+	}
+	for {
+		forgotten := map[int][]string{}
+		n := 0
+		err := w.transact(ctx, statement{`SELECT lane_id, stream_no FROM registry.outbox_lanes_forget($1, $2)`,
+			[]any{forgetAge, forgetLanes}, func(rows pgx.Rows) error {
+				var id int64
+				var no int
+				n++
+				err := rows.Scan(&id, &no)
+				forgotten[no] = append(forgotten[no], strconv.FormatInt(id, 10))
+				return err
+			}})
+		if err != nil {
+			return err
+		}
+		for no, fields := range forgotten {
+			if err := w.redis.HDel(ctx, w.names.Fence(no, streams[no].epoch), fields...).Err(); err != nil {
+				return err // the next epoch leaves them out
+			}
+		}
+		if n < forgetLanes {
+			return nil
+		}
+	}
+}

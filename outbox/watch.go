@@ -1,0 +1,200 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sort"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/redis/go-redis/v9"
+)
+
+// wantAudit asks for an audit of everything; one that already waits is enough.
+func (w *Worker) wantAudit(reason string) {
+	select {
+	case w.audits <- reason:
+	default:
+	}
+}
+
+// watcher is what the watching goroutine knows.
+type watcher struct {
+	identity string
+	// owed is the reason for an audit that is yet to succeed; empty: none.
+	owed string
+}
+
+// watch looks at the server, the epochs and the operators' wishes, and carries
+// out the audits that follow, also while nothing is published.
+func (w *Worker) watch(ctx context.Context) {
+	state := &watcher{}
+	for sleep(ctx, jitter(w.pace.watch)) {
+		w.reportStatus()
+		if _, fault := w.breaker.fault(); fault != nil {
+			continue // the workers try; an audit follows
+		}
+		select {
+		case state.owed = <-w.audits:
+		default:
+		}
+		if err := w.look(ctx, state); err != nil && ctx.Err() == nil {
+			w.noteWatch(err)
+		}
+	}
+}
+
+// noteWatch sorts a fault of the watcher.
+func (w *Worker) noteWatch(err error) {
+	switch {
+	case errors.Is(err, errEpochBusy), errors.Is(err, errEpochMoved), errors.Is(err, errLocked):
+		w.log.Debug("another worker watches over Redis", "error", err)
+	case isDatabase(err):
+		w.metrics.databaseErrors.Inc()
+		w.log.Warn("the outbox cannot be watched over", "error", err)
+	default:
+		w.metrics.transportErrors.WithLabelValues(transportClass(err)).Inc()
+		if w.breaker.failed(time.Now(), false, err) {
+			w.log.Warn("Redis does not answer: nothing is lost, and no event's attempts are counted", "error", err)
+		}
+	}
+}
+
+func (w *Worker) look(ctx context.Context, state *watcher) error {
+	identity, err := w.identity(ctx)
+	if err != nil {
+		return err
+	}
+	if state.identity != "" && identity != state.identity {
+		w.log.Warn("Redis is another server, or in another role, than before", "before", state.identity, "now", identity)
+		state.owed = "Redis is another server, or in another role, than before"
+	}
+	state.identity = identity
+	streams, err := w.streamStates(ctx)
+	if err != nil {
+		return err
+	}
+	inRedis, err := w.epochsInRedis(ctx)
+	if err != nil {
+		return err
+	}
+	if len(staleStreams(streams, inRedis)) > 0 {
+		if err := w.renewEpochs(ctx, "found by watching"); err != nil {
+			return err
+		}
+	}
+	return w.auditWhatIsDue(ctx, state)
+}
+
+const dueSQL = `
+	SELECT stream_no,
+	       audit_wanted_at IS NOT NULL,
+	       audit_wanted_fix,
+	       audited_at IS NULL OR audited_at < now() - $1::interval,
+	       coalesce((audit_result->>'full_at')::timestamptz < now() - $2::interval, true)
+	FROM registry.outbox_stream
+	ORDER BY stream_no`
+
+// auditWhatIsDue carries out what is owed, what operators wish, and what is due
+// by time.
+func (w *Worker) auditWhatIsDue(ctx context.Context, state *watcher) error {
+	if state.owed != "" {
+		if err := w.audit(ctx, auditScope{reason: state.owed, streams: allStreams, full: true, fix: true}); err != nil {
+			return err
+		}
+		state.owed = ""
+		return nil
+	}
+	var wishes, repairs, recent, all []int
+	err := w.transact(ctx, statement{dueSQL, []any{w.pace.auditRecent, w.pace.auditAll}, func(rows pgx.Rows) error {
+		var no int
+		var wished, fix, dueRecent, dueAll bool
+		if err := rows.Scan(&no, &wished, &fix, &dueRecent, &dueAll); err != nil {
+			return err
+		}
+		switch {
+		case wished && fix:
+			repairs = append(repairs, no)
+		case wished:
+			wishes = append(wishes, no)
+		case dueAll:
+			all = append(all, no)
+		case dueRecent:
+			recent = append(recent, no)
+		}
+		return nil
+	}})
+	if err != nil {
+		return err
+	}
+	for _, scope := range []auditScope{
+		{reason: "an operator asked for it", streams: repairs, full: true, fix: true},
+		{reason: "an operator asked for it", streams: wishes, full: true},
+		{reason: "the daily audit", streams: all, full: true, fix: true},
+		{reason: "the regular audit", streams: recent, fix: true},
+	} {
+		if len(scope.streams) == 0 {
+			continue
+		}
+		if err := w.audit(ctx, scope); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// identity names the server, or servers, that Redis is now: another process, a
+// promoted replica or another replication history has another one.
+func (w *Worker) identity(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, w.pace.redis)
+	defer cancel()
+	var mu sync.Mutex
+	var nodes []string
+	err := w.eachNode(ctx, func(ctx context.Context, node redis.Cmdable) error {
+		server, err := info(ctx, node, "server")
+		if err != nil {
+			return err
+		}
+		replication, err := info(ctx, node, "replication")
+		if err != nil {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		nodes = append(nodes, fmt.Sprintf("%s/%s/%s", server["run_id"], replication["role"], replication["master_replid"]))
+		return nil
+	})
+	sort.Strings(nodes)
+	return strings.Join(nodes, " "), err
+}
+
+// info reads a section of INFO; a server without that section says nothing.
+func info(ctx context.Context, node redis.Cmdable, section string) (map[string]string, error) {
+	text, err := node.Info(ctx, section).Result()
+	var refused redis.Error
+	if err != nil && !errors.As(err, &refused) {
+		return nil, err
+	}
+	values := map[string]string{}
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			values[name] = value
+		}
+	}
+	return values, nil
+}
+
+// adviseRedis warns at start of a server that may throw events away.
+func (w *Worker) adviseRedis(ctx context.Context) {
+	policy, err := w.redis.ConfigGet(ctx, "maxmemory-policy").Result()
+	if err != nil {
+		return // not every server answers that; `hubn outbox doctor` says so
+	}
+	if p := policy["maxmemory-policy"]; p != "" && p != "noeviction" {
+		w.log.Warn("Redis may evict streams and fences when its memory is full: set maxmemory-policy noeviction", "policy", p)
+		w.metrics.evicts.Set(1)
+	}
+}

@@ -1,0 +1,152 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// work claims and publishes batches until ctx is done. A batch that has begun
+// is finished: its own steps are bounded.
+func (w *Worker) work(ctx context.Context, n int) {
+	failures := 0
+	for ctx.Err() == nil {
+		p := w.breaker.permit(time.Now())
+		if p.wait > 0 {
+			if !sleep(ctx, p.wait) {
+				return
+			}
+			continue
+		}
+		if !p.trial && !w.waitForWork(ctx) {
+			return
+		}
+		err := w.batch(context.WithoutCancel(ctx), n, p.trial)
+		if err == nil {
+			failures = 0
+			continue
+		}
+		w.breaker.abandoned(p.trial)
+		failures++
+		w.metrics.databaseErrors.Inc()
+		w.log.Warn("a batch could not be worked on", "error", err)
+		if !sleep(ctx, jitter(min(w.pace.breakerMin<<min(failures, 16), w.pace.databaseRetryMax))) {
+			return
+		}
+		w.wake(again)
+	}
+}
+
+// waitForWork blocks until something says that there may be work.
+func (w *Worker) waitForWork(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case s := <-w.wakes:
+		w.metrics.wakes.WithLabelValues(string(s)).Inc()
+		return true
+	}
+}
+
+// batch takes one batch from claim to acknowledgement. An error is one of the
+// database; what it leaves is given back later or expires.
+func (w *Worker) batch(ctx context.Context, n int, trial bool) error {
+	begun := time.Now()
+	limit := claimLanes
+	if trial {
+		limit = trialLanes
+	}
+	name := w.claimant(n)
+	lanes, err := w.claim(ctx, name, limit)
+	if err != nil {
+		w.later(lateWork{doubtful: name})
+		return err
+	}
+	w.metrics.claim.Observe(time.Since(begun).Seconds())
+	if len(lanes) == 0 {
+		if trial {
+			return w.concludeTrial(ctx)
+		}
+		return nil
+	}
+	w.taken.Add(int64(len(lanes)))
+	w.metrics.claimedLanes.Add(float64(len(lanes)))
+	if len(lanes) == limit {
+		w.wake(full)
+	}
+	expires := begun.Add(w.settings.Lease)
+	if w.signals.at(ctx, claimed) != nil {
+		return nil
+	}
+	streams, err := w.fetch(ctx, lanes)
+	if err != nil {
+		settle, _, _ := settlements(lanes, expires)
+		w.later(lateWork{settlements: settle})
+		return err
+	}
+	if w.signals.at(ctx, fetched) != nil {
+		return nil
+	}
+	p := w.publish(ctx, lanes, streams, w.publishUntil(begun))
+	if w.signals.at(ctx, published) != nil {
+		return nil
+	}
+	settle, gaps, beyonds := settlements(lanes, expires)
+	if w.signals.at(ctx, beforeAck) != nil {
+		return nil
+	}
+	w.settle(ctx, settle)
+	if err := w.followUp(ctx, p, trial); err != nil {
+		return err
+	}
+	if err := w.rewindLanes(ctx, gaps, expires); err != nil {
+		return err
+	}
+	if err := w.examineHistory(ctx, beyonds, expires); err != nil {
+		return err
+	}
+	if len(settle) > 0 && p.err == nil && len(p.epochs) == 0 {
+		w.wake(again)
+	}
+	return nil
+}
+
+// concludeTrial tries Redis when there is nothing to publish.
+func (w *Worker) concludeTrial(ctx context.Context) error {
+	ping, cancel := context.WithTimeout(ctx, w.pace.redis)
+	defer cancel()
+	return w.followUp(ctx, publication{err: w.redis.Ping(ping).Err()}, true)
+}
+
+// followUp does what the publication showed to be necessary: the breaker, and
+// epochs that are missing. An error is one of the database.
+func (w *Worker) followUp(ctx context.Context, p publication, trial bool) error {
+	if p.err == nil && len(p.epochs) > 0 {
+		p.err = w.renewEpochs(ctx, "Redis lost its data, or the Registry's history changed")
+		if errors.Is(p.err, errEpochBusy) {
+			w.breaker.abandoned(trial)
+			sleep(ctx, w.pace.breakerMin)
+			w.wake(again)
+			return nil
+		}
+		if isDatabase(p.err) {
+			return p.err
+		}
+		w.wake(again)
+	}
+	if p.err != nil {
+		w.metrics.transportErrors.WithLabelValues(transportClass(p.err)).Inc()
+		if w.breaker.failed(time.Now(), trial, p.err) {
+			w.log.Warn("Redis takes no events: nothing is lost, and no event's attempts are counted", "error", p.err)
+			w.reportStatus()
+		}
+		return nil
+	}
+	if w.breaker.succeeded(trial) {
+		w.log.Info("Redis takes events again")
+		w.wantAudit("Redis takes events again")
+		w.wake(again)
+		w.reportStatus()
+	}
+	return nil
+}
