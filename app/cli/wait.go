@@ -1,0 +1,272 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"hubn/registry/client"
+)
+
+const (
+	// waitTimeout is long enough for an import of a large registry to be drained
+	// and applied, and short enough that a script does not hang for ever.
+	waitTimeout = 5 * time.Minute
+	// The pauses between two looks: most waits end within a second.
+	waitFirstPause, waitLongestPause = 20 * time.Millisecond, time.Second
+)
+
+// waited is what `hubn wait` prints.
+type waited struct {
+	Done     bool             `json:"done"`
+	Resource *client.Resource `json:"resource,omitempty"`
+	Version  int64            `json:"version,omitempty"`
+	Took     client.Seconds   `json:"took_seconds"`
+	// Blocked says what it waited for when it gave up.
+	Blocked []string `json:"blocked,omitempty"`
+}
+
+func (s *shell) waitCommand() *cobra.Command {
+	timeout := waitTimeout
+	cmd := &cobra.Command{
+		Use:   "wait [RESOURCE]",
+		Short: "Wait until everything that is committed now is in effect",
+		Long: `Without RESOURCE, wait until everything that is committed at this moment is
+published and every registered module has it durably in effect. With RESOURCE, the
+same for the present version of that resource.
+
+A module that is not heard of blocks by name until ` + "`hubn modules forget NAME`" + `.
+The exit status is 1 when the timeout passes first.`,
+		Args: s.arguments(0, 1, "one resource"),
+	}
+	c := s.connect(cmd)
+	out := s.output(cmd)
+	cmd.Flags().DurationVar(&timeout, "timeout", timeout, "give up after this time; 0 waits for ever")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		cl, err := c.open()
+		if err != nil {
+			return err
+		}
+		defer cl.Close()
+		ctx := cmd.Context()
+		if timeout > 0 {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeoutCause(ctx, timeout, errWaited)
+			defer cancel()
+		}
+		w := &waiter{client: cl, bar: newProgress(cmd.ErrOrStderr(), "waiting"), begun: time.Now()}
+		if len(args) == 0 {
+			err = w.everything(ctx)
+		} else {
+			err = w.one(ctx, args[0])
+		}
+		w.bar.end()
+		w.result.Took = client.Seconds(time.Since(w.begun).Seconds())
+		return s.endWait(c, out, w, timeout, err)
+	}
+	return cmd
+}
+
+// errWaited is why the wait ended before it was done.
+var errWaited = errors.New("timeout")
+
+// endWait prints how a wait ended.
+func (s *shell) endWait(c *connection, out *output, w *waiter, timeout time.Duration, err error) error {
+	switch {
+	case err == nil:
+		w.result.Done, w.result.Blocked = true, nil
+		return out.print(w.result, func(to io.Writer) {
+			what := "everything committed before is in effect"
+			if w.result.Resource != nil {
+				what = fmt.Sprintf("%s version %d is in effect", w.result.Resource, w.result.Version)
+			}
+			fmt.Fprintf(to, "%s (%s)\n", what, span(w.result.Took.Duration()))
+		})
+	case !errors.Is(err, errWaited):
+		return c.explain(err)
+	}
+	if out.json() {
+		if err := out.print(w.result, nil); err != nil {
+			return err
+		}
+		return s.Said
+	}
+	text := fmt.Sprintf("not in effect after %s", timeout)
+	for _, reason := range w.result.Blocked {
+		text += "\n  " + reason
+	}
+	return explained{text, errWaited}
+}
+
+// waiter waits for everything or for one resource.
+type waiter struct {
+	client *client.Client
+	bar    *progress
+	begun  time.Time
+	result waited
+}
+
+// until asks again and again, with growing pauses, until done.
+func (w *waiter) until(ctx context.Context, ask func(context.Context) (done bool, err error)) error {
+	for wait := waitFirstPause; ; wait = min(wait*3/2, waitLongestPause) {
+		done, err := ask(ctx)
+		switch {
+		case context.Cause(ctx) != nil:
+			return context.Cause(ctx)
+		case err != nil || done:
+			return err
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return context.Cause(ctx)
+		case <-timer.C:
+		}
+	}
+}
+
+// everything waits for a barrier behind all that is committed now.
+func (w *waiter) everything(ctx context.Context) error {
+	barrier, err := w.client.CreateBarrier(ctx)
+	if err != nil {
+		return err
+	}
+	first := barrier.Ahead
+	return w.until(ctx, func(ctx context.Context) (bool, error) {
+		if barrier, err = w.client.Barrier(ctx, barrier.ID); err != nil {
+			return false, err
+		}
+		w.result.Blocked = barrierBlocks(barrier)
+		switch {
+		case !barrier.Raised:
+			w.bar.at("publishing", first-barrier.Ahead, first)
+		case !barrier.Done:
+			w.bar.at("waiting for "+strings.Join(missingModules(barrier), ", "), 0, 0)
+		}
+		return barrier.Done, nil
+	})
+}
+
+// one waits for the present version of a resource.
+func (w *waiter) one(ctx context.Context, name string) error {
+	r, _, err := resource(ctx, w.client, name)
+	if err != nil {
+		return err
+	}
+	state, err := w.client.State(ctx, r)
+	if err != nil {
+		return err
+	}
+	w.result.Resource, w.result.Version = &r, state.Version
+	var barrier *client.Barrier
+	return w.until(ctx, func(ctx context.Context) (bool, error) {
+		if state, err = w.client.State(ctx, r); err != nil {
+			return false, err
+		}
+		w.result.Blocked = w.stateBlocks(state)
+		if state.Published < w.result.Version {
+			w.bar.at("publishing", 0, 0)
+			return false, nil
+		}
+		if len(w.result.Blocked) == 0 {
+			return true, nil
+		}
+		// A module that makes nothing of the resource never reports it: then the
+		// barrier proves that it has passed its event.
+		if barrier == nil {
+			made, err := w.client.CreateBarrier(ctx)
+			if err != nil {
+				return false, err
+			}
+			barrier = &made
+		}
+		now, err := w.client.Barrier(ctx, barrier.ID)
+		if err != nil {
+			return false, err
+		}
+		w.result.Blocked = w.unproven(state, now)
+		w.bar.at("waiting for "+r.String(), 0, 0)
+		return len(w.result.Blocked) == 0, nil
+	})
+}
+
+// stateBlocks says why the version is not in effect, by the reports alone.
+func (w *waiter) stateBlocks(s client.State) []string {
+	var blocks []string
+	if s.Published < w.result.Version {
+		blocks = append(blocks, "version "+fmt.Sprint(w.result.Version)+" is not published: "+publishedText(s))
+	}
+	for _, module := range s.Waiting {
+		blocks = append(blocks, fmt.Sprintf("%s has not reported version %d", module, w.result.Version))
+	}
+	return append(blocks, w.faults(s)...)
+}
+
+// faults are the reports of the version that say it is not in effect.
+func (w *waiter) faults(s client.State) []string {
+	var faults []string
+	for _, a := range s.Consumers {
+		if a.Version >= w.result.Version && (a.State == client.ReportFailed || a.State == client.ReportHeld) {
+			faults = append(faults, fmt.Sprintf("%s reports it %s: %s", a.Module, a.State, a.Reason))
+		}
+	}
+	return faults
+}
+
+// unproven says which modules have neither reported the version nor passed the barrier.
+func (w *waiter) unproven(s client.State, b client.Barrier) []string {
+	blocks := w.faults(s)
+	for _, module := range s.Waiting {
+		passed := false
+		for _, m := range b.Modules {
+			passed = passed || m.Module == module && m.Done
+		}
+		if !passed || !b.Raised {
+			blocks = append(blocks, blockText(module, b))
+		}
+	}
+	return blocks
+}
+
+func blockText(module string, b client.Barrier) string {
+	for _, m := range b.Modules {
+		if m.Module != module {
+			continue
+		}
+		switch {
+		case m.Stale:
+			return fmt.Sprintf("%s is not heard of; if it is gone for good: `hubn modules forget %s`", module, module)
+		case m.Reason != "":
+			return fmt.Sprintf("%s has not reported it: %s", module, m.Reason)
+		}
+	}
+	return module + " has not reported it"
+}
+
+// barrierBlocks says what a barrier waits for.
+func barrierBlocks(b client.Barrier) []string {
+	if !b.Raised {
+		return []string{fmt.Sprintf("%d aggregates are not published yet; `hubn outbox status` says why", b.Ahead)}
+	}
+	var blocks []string
+	for _, module := range missingModules(b) {
+		blocks = append(blocks, blockText(module, b))
+	}
+	return blocks
+}
+
+func missingModules(b client.Barrier) []string {
+	var names []string
+	for _, m := range b.Modules {
+		if !m.Done {
+			names = append(names, m.Module)
+		}
+	}
+	return names
+}
