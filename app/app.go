@@ -14,6 +14,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"hubn/app/cli"
 )
 
 // The exit statuses of every command.
@@ -64,6 +66,11 @@ type usageError struct{ error }
 // Unwrap is what was wrong.
 func (e usageError) Unwrap() error { return e.error }
 
+// clientWiring makes the client commands end as all others do.
+func clientWiring() cli.Wiring {
+	return cli.Wiring{Usage: func(err error) error { return usageError{err} }, Said: errSaid, Version: version()}
+}
+
 func rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "hubn",
@@ -88,6 +95,7 @@ Begin with ` + "`hubn dev`" + `: everything in one process on embedded services.
 		statusCommand(),
 		versionCommand(),
 	)
+	root.AddCommand(cli.Commands(clientWiring())...)
 	return root
 }
 

@@ -112,7 +112,26 @@ func (s *service) routes() []func() {
 	return []func(){
 		s.organisationRoutes,
 		s.asnRoutes,
+		s.prefixRoutes,
+		s.ptrRoutes,
+		s.anycastRoutes,
 		s.tokenRoutes,
+		s.sourceRoutes,
+		s.scanRoutes,
+		s.tupleRoutes,
+		s.lineageRoutes,
+		s.reportRoutes,
+		s.observationRoutes,
+		s.moduleRoutes,
+		s.commandRoutes,
+		s.barrierRoutes,
+		s.leaseRoutes,
+		s.stateRoutes,
+		s.traceRoutes,
+		s.resolveRoutes,
+		s.outboxRoutes,
+		s.importRoutes,
+		s.exportRoutes,
 	}
 }
 

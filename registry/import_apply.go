@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -140,12 +141,24 @@ func (w *importWrite) lockAllocations(ctx context.Context) error {
 	for i := range w.plan.DeleteAllocations {
 		relied[w.plan.DeleteAllocations[i].ID] = w.plan.DeleteAllocations[i].Prefix
 	}
-	return lockUnchanged(ctx, w.tx, `
-		SELECT id, revision
+	if len(relied) == 0 {
+		return nil
+	}
+	if err := w.exec(ctx, "lock anycast allocations", `
+		SELECT id
 		FROM registry.anycast_allocation
 		WHERE id = ANY ($1)
 		ORDER BY id
-		FOR NO KEY UPDATE`, relied, w.state.allocationRevision,
+		FOR NO KEY UPDATE`, slices.Collect(maps.Keys(relied))); err != nil {
+		return err
+	}
+	// A change of the origins alone raises the lane only. It is read after the
+	// lock, which whoever changes origins holds.
+	return lockUnchanged(ctx, w.tx, `
+		SELECT a.id, a.revision + coalesce(l.last_seq, 0)
+		FROM registry.anycast_allocation a
+		LEFT JOIN registry.outbox_lane l ON l.agg_type = 'anycast' AND l.agg_key = a.id::text
+		WHERE a.id = ANY ($1)`, relied, w.state.allocationRevision,
 		func(p netip.Prefix) string { return "the anycast allocation of " + p.String() })
 }
 

@@ -138,8 +138,9 @@ func (s *importState) readPrefixes(ctx context.Context, tx pgx.Tx, scope *import
 
 func (s *importState) readAllocations(ctx context.Context, tx pgx.Tx, scope *importScope) error {
 	sql, args := `
-	SELECT a.id, a.prefix, a.container_id, a.service, a.revision, r.id, r.asn, r.max_length, r.active
+	SELECT a.id, a.prefix, a.container_id, a.service, a.revision + coalesce(l.last_seq, 0), r.id, r.asn, r.max_length, r.active
 	FROM registry.anycast_allocation a
+	LEFT JOIN registry.outbox_lane l ON l.agg_type = 'anycast' AND l.agg_key = a.id::text
 	LEFT JOIN registry.anycast_route_origin r ON r.allocation_id = a.id`, []any(nil)
 	if scope != nil {
 		ids := make([]int64, 0, len(s.prefixRevision))
