@@ -1,0 +1,490 @@
+package event
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"hubn/registry/client"
+)
+
+// MemoryOptions describe a store for a module that keeps its state in memory.
+// Write must be set.
+type MemoryOptions struct {
+	// Write makes one change in the module's own state; it is called only with
+	// changes that are newer than what the store held, one call at a time. An
+	// error leaves the change unmade.
+	Write func(ctx context.Context, change Change) error
+	// Prepare looks at changes before any of them is written; it may ask the
+	// Registry. An error that is of an unavailable Registry makes them wait.
+	Prepare func(ctx context.Context, changes []Change) error
+	// Replaced is called when a new lineage has replaced all that was held, after
+	// Write has been called with every source of it; nil does nothing.
+	Replaced func(ctx context.Context) error
+	// Describe adds what the module itself has to say to the reports of sources.
+	Describe func(ctx context.Context, items []client.ReportItem) error
+}
+
+// MemoryStore is a Store in memory: it begins empty, so that the first thing
+// its consumer does is a complete scan. It is for modules in which every
+// instance reads all events.
+type MemoryStore struct {
+	o MemoryOptions
+	// writing is held by whoever changes sources, mu by whoever touches the fields.
+	writing sync.Mutex
+	mu      sync.Mutex
+	state   State
+	sources map[client.Resource]memorySource
+	order   []client.Resource // of sources; nil when it has to be made
+	retries map[client.Resource]Retry
+	sets    []HeldSet
+	lastSet int64
+}
+
+type memorySource struct {
+	version   int64
+	gone      bool
+	absent    bool
+	fetchedAt time.Time
+}
+
+var _ Store = (*MemoryStore)(nil)
+
+// NewMemoryStore makes an empty store.
+func NewMemoryStore(o MemoryOptions) *MemoryStore {
+	return &MemoryStore{o: o, sources: map[client.Resource]memorySource{}, retries: map[client.Resource]Retry{}}
+}
+
+func (s *MemoryStore) locked() func() {
+	s.mu.Lock()
+	return s.mu.Unlock
+}
+
+// State reads the consumer's notes.
+func (s *MemoryStore) State(context.Context) (State, error) {
+	defer s.locked()()
+	state := s.state
+	state.Now = time.Now()
+	return state, nil
+}
+
+// Begin makes lineage the store's, if it has none yet.
+func (s *MemoryStore) Begin(_ context.Context, lineage string) error {
+	defer s.locked()()
+	if s.state.Lineage == "" {
+		s.state.Lineage = lineage
+	}
+	return s.inLineage(lineage)
+}
+
+func (s *MemoryStore) inLineage(lineage string) error {
+	if s.state.Lineage != lineage {
+		return fmt.Errorf("%w: it is of %q, not %q", ErrLineage, s.state.Lineage, lineage)
+	}
+	return nil
+}
+
+// Held answers what is held of the resources.
+func (s *MemoryStore) Held(_ context.Context, resources []client.Resource) (map[client.Resource]Held, error) {
+	defer s.locked()()
+	out := make(map[client.Resource]Held, len(resources))
+	for _, r := range resources {
+		if source, ok := s.sources[r]; ok {
+			out[r] = Held{source.version, source.gone}
+		}
+	}
+	return out, nil
+}
+
+// Apply applies each change whose version is newer than the one held.
+func (s *MemoryStore) Apply(ctx context.Context, lineage string, changes []Change) ([]Outcome, error) {
+	if s.o.Prepare != nil {
+		if err := s.o.Prepare(ctx, changes); err != nil {
+			return nil, err
+		}
+	}
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	outcomes := make([]Outcome, len(changes))
+	for i, c := range changes {
+		newer, err := s.newer(lineage, c)
+		if err != nil {
+			return nil, err
+		}
+		if !newer {
+			outcomes[i].Result = Stale
+			continue
+		}
+		if err := s.o.Write(ctx, c); err != nil {
+			if ctx.Err() != nil || client.ReasonOf(err) != "" {
+				return nil, err
+			}
+			outcomes[i] = Outcome{Failed, err}
+			continue
+		}
+		s.note(c, memorySource{version: c.Version, gone: c.Gone(), fetchedAt: c.FetchedAt})
+		outcomes[i].Result = Applied
+	}
+	return outcomes, nil
+}
+
+func (s *MemoryStore) newer(lineage string, c Change) (bool, error) {
+	defer s.locked()()
+	if err := s.inLineage(lineage); err != nil {
+		return false, err
+	}
+	h, ok := s.sources[c.Resource]
+	return !ok || c.Version > h.version || c.Version == h.version && h.absent && !c.Gone(), nil
+}
+
+// note stores what is now held of a source.
+func (s *MemoryStore) note(c Change, source memorySource) {
+	defer s.locked()()
+	if _, known := s.sources[c.Resource]; !known {
+		s.order = nil
+	}
+	s.sources[c.Resource] = source
+	if r, ok := s.retries[c.Resource]; ok && r.Version <= c.Version {
+		delete(s.retries, c.Resource)
+	}
+	s.release([]client.Resource{c.Resource})
+}
+
+// Withdraw applies that sources are gone.
+func (s *MemoryStore) Withdraw(ctx context.Context, lineage string, rows []Row) ([]Outcome, error) {
+	changes := make([]Change, len(rows))
+	for i, r := range rows {
+		changes[i] = Change{Resource: r.Resource, Version: r.Version}
+	}
+	if s.o.Prepare != nil {
+		if err := s.o.Prepare(ctx, changes); err != nil {
+			return nil, err
+		}
+	}
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	outcomes := make([]Outcome, len(rows))
+	for i, c := range changes {
+		there, err := s.present(lineage, rows[i])
+		if err != nil {
+			return nil, err
+		}
+		if !there {
+			outcomes[i].Result = Stale
+			continue
+		}
+		if err := s.o.Write(ctx, c); err != nil {
+			outcomes[i] = Outcome{Failed, err}
+			continue
+		}
+		s.note(c, memorySource{version: c.Version, gone: true, absent: true, fetchedAt: time.Now()})
+		outcomes[i].Result = Applied
+	}
+	return outcomes, nil
+}
+
+func (s *MemoryStore) present(lineage string, row Row) (bool, error) {
+	defer s.locked()()
+	if err := s.inLineage(lineage); err != nil {
+		return false, err
+	}
+	h, ok := s.sources[row.Resource]
+	return ok && !h.gone && h.version == row.Version, nil
+}
+
+// Published is how many sources the store holds as present.
+func (s *MemoryStore) Published(context.Context) (int, error) {
+	defer s.locked()()
+	n := 0
+	for _, source := range s.sources {
+		if !source.gone {
+			n++
+		}
+	}
+	return n, nil
+}
+
+// after answers the sources after one, in order.
+func (s *MemoryStore) after(r client.Resource) []client.Resource {
+	if s.order == nil {
+		for resource := range s.sources {
+			s.order = append(s.order, resource)
+		}
+		slices.SortFunc(s.order, compareResources)
+	}
+	i, found := slices.BinarySearchFunc(s.order, r, compareResources)
+	if found {
+		i++
+	}
+	return s.order[i:]
+}
+
+// Inventory answers sources that the store holds as present.
+func (s *MemoryStore) Inventory(_ context.Context, after client.Resource, limit int) ([]Row, error) {
+	defer s.locked()()
+	var out []Row
+	for _, r := range s.after(after) {
+		if source := s.sources[r]; !source.gone && len(out) < limit {
+			out = append(out, Row{r, source.version})
+		}
+	}
+	return out, nil
+}
+
+// Describe says what is to be reported of sources.
+func (s *MemoryStore) Describe(ctx context.Context, after client.Resource, limit int, resources ...client.Resource) ([]client.ReportItem, error) {
+	items := s.describe(after, limit, resources)
+	if s.o.Describe == nil || len(items) == 0 {
+		return items, nil
+	}
+	return items, s.o.Describe(ctx, items)
+}
+
+func (s *MemoryStore) describe(after client.Resource, limit int, resources []client.Resource) []client.ReportItem {
+	defer s.locked()()
+	if len(resources) == 0 {
+		resources = s.after(after)
+		resources = resources[:min(len(resources), limit)]
+	}
+	held := map[client.Resource]int64{}
+	for _, set := range s.sets {
+		for _, r := range set.Resources {
+			held[r] = set.ID
+		}
+	}
+	var items []client.ReportItem
+	for _, r := range resources {
+		source, ok := s.sources[r]
+		if !ok {
+			continue
+		}
+		item := client.ReportItem{Resource: r, Version: source.version, State: client.ReportApplied, FetchedAt: source.fetchedAt}
+		switch set := held[r]; {
+		case source.gone:
+			item.State = client.ReportWithdrawn
+		case set != 0:
+			item.State, item.Reason = client.ReportHeld, fmt.Sprintf("its withdrawal is held: approve or reject %d", set)
+		}
+		items = append(items, item)
+	}
+	return items
+}
+
+// Want notes that a full reconciliation is needed.
+func (s *MemoryStore) Want(_ context.Context, reason string) error {
+	defer s.locked()()
+	s.state.Wanted++
+	s.state.Reason = reason
+	return nil
+}
+
+// Reconciled notes that a full reconciliation is complete.
+func (s *MemoryStore) Reconciled(_ context.Context, wanted int64) error {
+	defer s.locked()()
+	s.state.Done = max(s.state.Done, wanted)
+	s.state.ReconciledAt = time.Now()
+	return nil
+}
+
+// Allow notes that a foreign lineage may be adopted.
+func (s *MemoryStore) Allow(_ context.Context, lineage string) error {
+	defer s.locked()()
+	s.state.Allowed = lineage
+	return nil
+}
+
+// Defer puts sources on the retry list.
+func (s *MemoryStore) Defer(_ context.Context, pause time.Duration, retries []Retry) error {
+	defer s.locked()()
+	now := time.Now()
+	for _, r := range retries {
+		old, ok := s.retries[r.Resource]
+		if !ok {
+			old = Retry{Resource: r.Resource, Since: now}
+		}
+		old.Version, old.Attempts = max(old.Version, r.Version), max(old.Attempts, r.Attempts)
+		old.Reason, old.Next = r.Reason, now.Add(pause)
+		s.retries[r.Resource] = old
+	}
+	return nil
+}
+
+// Due claims sources of the retry list whose time has come.
+func (s *MemoryStore) Due(_ context.Context, pause time.Duration, limit int) ([]Retry, error) {
+	defer s.locked()()
+	now := time.Now()
+	var out []Retry
+	for resource, r := range s.retries {
+		if !r.Next.After(now) && len(out) < limit {
+			r.Attempts++
+			r.Next = now.Add(pause)
+			s.retries[resource] = r
+			out = append(out, r)
+		}
+	}
+	return out, nil
+}
+
+// Settle takes sources off the retry list.
+func (s *MemoryStore) Settle(_ context.Context, resources []client.Resource) error {
+	defer s.locked()()
+	for _, r := range resources {
+		delete(s.retries, r)
+	}
+	return nil
+}
+
+// Retries answers the retry list's length and some of it.
+func (s *MemoryStore) Retries(_ context.Context, limit int) (int, []Retry, error) {
+	defer s.locked()()
+	var out []Retry
+	for _, r := range s.retries {
+		if len(out) < limit {
+			out = append(out, r)
+		}
+	}
+	return len(s.retries), out, nil
+}
+
+// Hold notes a held withdrawal.
+func (s *MemoryStore) Hold(_ context.Context, lineage, reason string, rows []Row) (int64, error) {
+	defer s.locked()()
+	if err := s.inLineage(lineage); err != nil {
+		return 0, err
+	}
+	return s.hold(lineage, reason, rows), nil
+}
+
+func (s *MemoryStore) hold(lineage, reason string, rows []Row) int64 {
+	s.lastSet++
+	set := HeldSet{ID: s.lastSet, Lineage: lineage, Reason: reason, Decision: Waiting, HeldAt: time.Now()}
+	for _, r := range rows {
+		set.Resources = append(set.Resources, r.Resource)
+	}
+	slices.SortFunc(set.Resources, compareResources)
+	s.sets = append(s.sets, set)
+	return set.ID
+}
+
+// Release takes sources out of held withdrawals.
+func (s *MemoryStore) Release(_ context.Context, resources []client.Resource) error {
+	defer s.locked()()
+	s.release(resources)
+	return nil
+}
+
+func (s *MemoryStore) release(resources []client.Resource) {
+	if len(s.sets) == 0 {
+		return
+	}
+	for i := range s.sets {
+		kept := slices.DeleteFunc(slices.Clone(s.sets[i].Resources), func(r client.Resource) bool { return slices.Contains(resources, r) })
+		s.sets[i].Resources = kept
+	}
+	s.sets = slices.DeleteFunc(s.sets, func(set HeldSet) bool { return len(set.Resources) == 0 })
+}
+
+// Holds answers the held withdrawals.
+func (s *MemoryStore) Holds(context.Context) ([]HeldSet, error) {
+	defer s.locked()()
+	return slices.Clone(s.sets), nil
+}
+
+// Decide notes an operator's decision on a held withdrawal.
+func (s *MemoryStore) Decide(_ context.Context, id int64, decision Decision, by string) (bool, error) {
+	defer s.locked()()
+	for i := range s.sets {
+		if s.sets[i].ID == id {
+			s.sets[i].Decision, s.sets[i].DecidedBy, s.sets[i].DecidedAt = decision, by, time.Now()
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// Replace begins the adoption of a new lineage.
+func (s *MemoryStore) Replace(_ context.Context, lineage string) (Replacement, error) {
+	defer s.locked()()
+	return &memoryReplacement{s: s, old: s.state.Lineage, lineage: lineage, staged: map[client.Resource]Change{}}, nil
+}
+
+type memoryReplacement struct {
+	s            *MemoryStore
+	old, lineage string
+	staged       map[client.Resource]Change
+}
+
+// Stage notes sources as the new lineage states them.
+func (r *memoryReplacement) Stage(_ context.Context, changes []Change) error {
+	for _, c := range changes {
+		r.staged[c.Resource] = c
+	}
+	return nil
+}
+
+// Discard drops what was staged.
+func (r *memoryReplacement) Discard(context.Context) error {
+	r.staged = nil
+	return nil
+}
+
+// Commit replaces all stored versions by the staged ones.
+func (r *memoryReplacement) Commit(ctx context.Context, reason string, hold []Row) error {
+	s := r.s
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	for _, row := range hold {
+		delete(r.staged, row.Resource)
+	}
+	if err := r.begin(reason); err != nil {
+		return err
+	}
+	order := make([]client.Resource, 0, len(r.staged))
+	for resource := range r.staged {
+		order = append(order, resource)
+	}
+	slices.SortFunc(order, compareResources)
+	var failed []Retry
+	for _, resource := range order {
+		c := r.staged[resource]
+		source := memorySource{version: c.Version, gone: c.Gone(), fetchedAt: c.FetchedAt}
+		if err := s.o.Write(ctx, c); err != nil {
+			failed = append(failed, Retry{Resource: resource, Version: c.Version, Attempts: 1, Reason: err.Error()})
+			source.version = 0
+		}
+		s.note(c, source)
+	}
+	err := s.Defer(ctx, stageRetry, failed)
+	if s.o.Replaced != nil {
+		err = errors.Join(err, s.o.Replaced(ctx))
+	}
+	return err
+}
+
+// begin switches the lineage, and keeps and holds what the new one does not know.
+func (r *memoryReplacement) begin(reason string) error {
+	s := r.s
+	defer s.locked()()
+	if err := s.inLineage(r.old); err != nil {
+		return err
+	}
+	kept := map[client.Resource]memorySource{}
+	var rest []Row
+	for resource, source := range s.sources {
+		if _, staged := r.staged[resource]; !staged && !source.gone {
+			rest = append(rest, Row{resource, source.version})
+			source.version = 0
+			kept[resource] = source
+		}
+	}
+	s.sources, s.order, s.sets = kept, nil, nil
+	s.retries = map[client.Resource]Retry{}
+	s.state.Lineage, s.state.Allowed = r.lineage, ""
+	if len(rest) > 0 {
+		s.hold(r.lineage, reason, rest)
+	}
+	return nil
+}
