@@ -156,6 +156,8 @@ type OutboxReplay struct {
 	Since  time.Time `json:"since,omitzero"`
 	Reason string    `json:"reason,omitempty" maxLength:"1000"`
 	DryRun bool      `json:"dry_run,omitempty"`
+	// After is the Next of the answer before, to go on with a replay.
+	After string `json:"after,omitempty"`
 }
 
 // OutboxAudit is the body of POST /v1/outbox/audit: the workers compare the
@@ -175,8 +177,8 @@ type OutboxAuditAnswer struct {
 	Streams []OutboxStream `json:"streams"`
 }
 
-// OutboxCleanup is the body of POST /v1/outbox/cleanup. Partitions are dropped
-// by the workers; the Registry says which are due.
+// OutboxCleanup is the body of POST /v1/outbox/cleanup. The workers clean up by
+// themselves; this is for who wants to look, or not to wait.
 type OutboxCleanup struct {
 	DryRun bool `json:"dry_run"`
 }
@@ -194,7 +196,9 @@ type OutboxPartition struct {
 // OutboxCleanupAnswer lists the partitions that are past.
 type OutboxCleanupAnswer struct {
 	Lineage    string            `json:"lineage"`
+	DryRun     bool              `json:"dry_run"`
 	Partitions []OutboxPartition `json:"partitions"`
+	Dropped    []string          `json:"dropped,omitempty"`
 }
 
 // OutboxResult says what an order found and did.
@@ -207,6 +211,8 @@ type OutboxResult struct {
 	Changed int64 `json:"changed"`
 	// Events is how many events it appended or gave up.
 	Events int64 `json:"events"`
+	// Next says that the order is not done, and where to go on.
+	Next string `json:"next,omitempty"`
 }
 
 // Finding is one result of an examination.
@@ -285,9 +291,22 @@ func (c *Client) OutboxSkip(ctx context.Context, o OutboxSkip) (out OutboxResult
 	return out, c.post(ctx, "/v1/outbox/skip", o, &out)
 }
 
-// OutboxReplay appends replay events.
-func (c *Client) OutboxReplay(ctx context.Context, o OutboxReplay) (out OutboxResult, err error) {
-	return out, c.post(ctx, "/v1/outbox/replay", o, &out)
+// OutboxReplay appends replay events, in as many requests as it takes. Where it
+// fails, the result counts what was done before.
+func (c *Client) OutboxReplay(ctx context.Context, o OutboxReplay) (sum OutboxResult, err error) {
+	for {
+		var one OutboxResult
+		if err := c.post(ctx, "/v1/outbox/replay", o, &one); err != nil {
+			return sum, err
+		}
+		sum.Lineage, sum.DryRun = one.Lineage, one.DryRun
+		sum.Matched += one.Matched
+		sum.Changed += one.Changed
+		sum.Events += one.Events
+		if o.After = one.Next; o.After == "" {
+			return sum, nil
+		}
+	}
 }
 
 // OutboxAudit asks the workers for an audit and waits for it as long as o says.

@@ -526,6 +526,9 @@ type Barrier struct {
 	Raised  bool            `json:"raised"` // its events are in the outbox
 	Done    bool            `json:"done"`
 	Modules []BarrierModule `json:"modules"`
+	// Superseded is the current lineage where it is no longer the barrier's: the
+	// barrier will never be done, make another.
+	Superseded string `json:"superseded,omitempty"`
 }
 
 // BarrierModule is one module's way through a barrier.
@@ -571,6 +574,9 @@ type AppliedState struct {
 	Instance   string          `json:"instance,omitempty"`
 	Detail     json.RawMessage `json:"detail,omitempty"`
 	Stale      bool            `json:"stale,omitempty"` // the module is not heard of
+	// OfLineage is the lineage of the report where it is not the current one: its
+	// version then compares with nothing.
+	OfLineage string `json:"of_lineage,omitempty"`
 }
 
 // Observation is what a module saw of the world for a resource.
@@ -596,6 +602,7 @@ type State struct {
 	LastError    string         `json:"last_error,omitempty"`
 	LaneState    string         `json:"lane_state"`
 	Overall      Overall        `json:"overall"`
+	Reason       string         `json:"reason,omitempty"`  // why it is not applied
 	Waiting      []string       `json:"waiting,omitempty"` // modules that have not reported this version
 	Consumers    []AppliedState `json:"consumers"`
 	Observations []Observation  `json:"observations"`

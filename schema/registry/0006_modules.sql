@@ -36,7 +36,8 @@ CREATE TABLE registry.applied_state (
   reported_at timestamptz NOT NULL DEFAULT clock_timestamp(),
   PRIMARY KEY (agg_type, agg_key, module)
 ) WITH (fillfactor = 70);
-CREATE INDEX applied_state_attention ON registry.applied_state (state, module) WHERE state IN ('failed', 'held');
+-- For the operator's work list, in its order.
+CREATE INDEX applied_state_attention ON registry.applied_state (state, agg_type, agg_key) WHERE state IN ('failed', 'held');
 
 -- What a module observed of the outside world (a route, a server's serial), per
 -- resource and subject.
@@ -50,7 +51,7 @@ CREATE TABLE registry.observation (
   observed_at timestamptz NOT NULL,
   PRIMARY KEY (agg_type, agg_key, module, subject)
 );
-CREATE INDEX observation_diverged ON registry.observation (module) WHERE state = 'diverged';
+CREATE INDEX observation_diverged ON registry.observation (agg_type, agg_key) WHERE state = 'diverged';
 
 CREATE TABLE registry.module_command (
   id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
