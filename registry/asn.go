@@ -110,7 +110,7 @@ func scanASN(row pgx.CollectableRow) (a client.ASNHolder, err error) {
 }
 
 func readASN(ctx context.Context, q querier, sql string, number client.ASN) (client.ASNHolder, error) {
-	rows, err := q.Query(ctx, sql, number)
+	rows, err := q.Query(ctx, sql, int64(number))
 	if err != nil {
 		return client.ASNHolder{}, err
 	}
@@ -150,7 +150,7 @@ func (s *service) listASNs(ctx context.Context, in *listASNsInput) (*list[client
 	if err != nil {
 		return nil, err
 	}
-	return readPage(ctx, s, q, in.limit(), scanASN, func(a client.ASNHolder) string { return cursor("asns", a.Number) })
+	return readPage(ctx, s, q, in.limit(), scanASN, func(a client.ASNHolder) string { return cursor("asns", int64(a.Number)) })
 }
 
 // ASNPath is the path parameter of one AS number.
@@ -189,7 +189,7 @@ func (s *service) createASN(ctx context.Context, in *createASNInput) (*answer[cl
 			return m, err
 		}
 		number := in.Body.Number.value
-		if _, err := w.Exec(ctx, sqlCreateASN, number, holder, in.Body.Name); err != nil {
+		if _, err := w.Exec(ctx, sqlCreateASN, int64(number), holder, in.Body.Name); err != nil {
 			return m, err
 		}
 		a, err := readASN(ctx, w, sqlASN, number)
@@ -221,7 +221,7 @@ func (s *service) changeASN(ctx context.Context, in *changeASNInput) (*answer[cl
 		if err != nil {
 			return m, err
 		}
-		if _, err := w.Exec(ctx, sqlChangeASN, a.Number, holder, next.Name); err != nil {
+		if _, err := w.Exec(ctx, sqlChangeASN, int64(a.Number), holder, next.Name); err != nil {
 			return m, err
 		}
 		a, err = readASN(ctx, w, sqlASN, a.Number)
@@ -247,7 +247,7 @@ func (s *service) deleteASN(ctx context.Context, in *deleteASNInput) (*gone, err
 		if _, err := lockASN(ctx, w, in.Number.value, in.IfMatch); err != nil {
 			return err
 		}
-		_, err := w.Exec(ctx, sqlDeleteASN, in.Number.value)
+		_, err := w.Exec(ctx, sqlDeleteASN, int64(in.Number.value))
 		return err
 	})
 }

@@ -231,6 +231,7 @@ func (s *service) entry(o operation) func(huma.Context, func(huma.Context)) {
 
 // call is what is known of one request.
 type call struct {
+	service   *service
 	requestID string
 	principal principal
 	operation string
@@ -254,7 +255,7 @@ func callOf(ctx context.Context) *call {
 // ServeHTTP answers one request: it gives it an id, authenticates it, and logs it.
 func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	begun := s.clock()
-	c := &call{requestID: requestID(r)}
+	c := &call{service: s, requestID: requestID(r)}
 	out := &answerWriter{ResponseWriter: w, service: s, call: c}
 	r = r.WithContext(context.WithValue(r.Context(), callKey{}, c))
 	defer func() {

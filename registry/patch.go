@@ -98,7 +98,7 @@ func decoded[I input](s *service, document any) (I, error) {
 	var (
 		in     I
 		result huma.ValidateResult
-		path   = huma.NewPathBuffer([]byte("body"), 0)
+		path   = huma.NewPathBuffer(nil, 0)
 	)
 	path.Push("body")
 	huma.Validate(s.api.OpenAPI().Components.Schemas, inputSchema[I](s), path, huma.ModeWriteToServer, document, &result)

@@ -103,7 +103,7 @@ func init() {
 	huma.NewErrorWithContext = func(h huma.Context, status int, message string, errs ...error) huma.StatusError {
 		d := &document{fault: fromHuma(status, message, errs)}
 		if c, ok := h.Context().Value(callKey{}).(*call); ok {
-			d.requestID, d.lineage = c.requestID, c.lineage
+			d.requestID, d.lineage = c.requestID, c.service.answerLineage(c)
 			c.cause = d.Unwrap()
 		}
 		return d
