@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"hubn/app/cli"
 	"hubn/registry/client"
 )
 
@@ -84,6 +85,7 @@ func modulesCommand() *cobra.Command {
 runs, the consumers that are registered with it. ` + "`hubn wait`" + ` waits for these.`,
 		Args: noArguments,
 	}
+	cmd.AddCommand(cli.ModulesForget(clientWiring()))
 	c.addFlags(cmd)
 	output := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

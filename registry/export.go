@@ -97,12 +97,13 @@ func (v *vrpWriter) begin() {
 		return
 	}
 	v.begun = true
+	media, head := "text/csv; charset=utf-8; header=absent", "" // RFC 4180 section 3
 	if v.json {
-		v.answer.Header().Set("Content-Type", "application/json")
-		_, _ = v.out.WriteString(`{"roas":[`)
-		return
+		media, head = "application/json", `{"roas":[`
 	}
-	v.answer.Header().Set("Content-Type", "text/csv; charset=utf-8; header=absent") // RFC 4180 section 3
+	v.answer.Header().Set("Content-Type", media)
+	v.answer.WriteHeader(http.StatusOK) // also of an answer without any line
+	_, _ = v.out.WriteString(head)
 }
 
 // exportedVRP is a route origin in the JSON that RPKI validators write and read.

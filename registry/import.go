@@ -41,8 +41,8 @@ const (
 type importer struct {
 	pool *pgxpool.Pool
 	log  *slog.Logger
-	// act makes a transaction the actor's, for the change log.
-	act func(ctx context.Context, tx pgx.Tx) error
+	// act makes a transaction the actor's, for the change log, in a job.
+	act func(ctx context.Context, tx pgx.Tx, job int64) error
 	// stage tells how far the import is.
 	stage func(client.ImportProgress)
 }
@@ -131,7 +131,7 @@ func (im *importer) attempt(ctx context.Context, req importRequest) (*client.Imp
 		return nil, fmt.Errorf("begin: %w", err)
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
-	if err := im.enter(ctx, tx); err != nil {
+	if err := im.enter(ctx, tx, req.job); err != nil {
 		return nil, err
 	}
 	im.stage(client.ImportProgress{Stage: "planning", Total: req.objects})
@@ -166,8 +166,8 @@ func (im *importer) attempt(ctx context.Context, req importRequest) (*client.Imp
 }
 
 // enter makes the transaction the only import that runs.
-func (im *importer) enter(ctx context.Context, tx pgx.Tx) error {
-	if err := im.act(ctx, tx); err != nil {
+func (im *importer) enter(ctx context.Context, tx pgx.Tx, job int64) error {
+	if err := im.act(ctx, tx, job); err != nil {
 		return err
 	}
 	_, err := tx.Exec(ctx, `
@@ -351,7 +351,7 @@ func (im *importer) tryOnce(ctx context.Context, req importRequest) error {
 		return fmt.Errorf("begin: %w", err)
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
-	if err := im.enter(ctx, tx); err != nil {
+	if err := im.enter(ctx, tx, req.job); err != nil {
 		return err
 	}
 	state, plan, err := planImport(ctx, tx, req)

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"reflect"
 	"strconv"
 	"strings"
 	"sync"
@@ -53,7 +52,8 @@ func (s *service) importRoutes() {
 		problems: []problem.Kind{problem.Conflict, problem.TooLarge},
 		maxBody:  -1, bodyTimeout: -1,
 		body: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
-			ndjson: {Schema: huma.SchemaFromType(s.api.OpenAPI().Components.Schemas, reflect.TypeFor[client.ImportObject]())},
+			// A text: huma would read and check what is one JSON value.
+			ndjson: {Schema: &huma.Schema{Type: huma.TypeString, Description: "Lines of JSON: {\"file\", \"line\", \"text\"}"}},
 		}},
 	}, s.importRPSL)
 }
@@ -146,7 +146,10 @@ func (s *service) runImport(ctx context.Context, req importRequest, reason strin
 		return nil, err
 	}
 	c := callOf(ctx)
-	im := importer{pool: db.pool, log: s.log, stage: stage, act: func(ctx context.Context, tx pgx.Tx) error {
+	im := importer{pool: db.pool, log: s.log, stage: stage, act: func(ctx context.Context, tx pgx.Tx, job int64) error {
+		if reason == "" {
+			reason = "RPSL import " + strconv.FormatInt(job, 10)
+		}
 		_, err := tx.Exec(ctx, sqlActing, c.principal.Name, c.principal.TokenID, c.requestID, reason)
 		return err
 	}}

@@ -27,7 +27,7 @@ func newImporting(t testing.TB) *importing {
 		importer: &importer{
 			pool:  db.Pool(t, "hubn_registry"),
 			log:   slog.New(slog.DiscardHandler),
-			act:   func(context.Context, pgx.Tx) error { return nil },
+			act:   func(context.Context, pgx.Tx, int64) error { return nil },
 			stage: func(client.ImportProgress) {},
 		},
 		db: db,

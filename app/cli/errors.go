@@ -57,7 +57,7 @@ func (e explained) Unwrap() error { return e.error }
 // fault with its value, then what else it says.
 func problemText(p *problem.Error) string {
 	var b strings.Builder
-	b.WriteString(p.Detail)
+	b.WriteString(strings.TrimSuffix(p.Detail, ": see errors"))
 	for _, f := range p.Fields {
 		fmt.Fprintf(&b, "\n  %s: %s", fieldName(f.Location), f.Message)
 		if f.Value != nil && !strings.Contains(f.Message, fmt.Sprint(f.Value)) {

@@ -139,7 +139,7 @@ func printImport(w io.Writer, r imported) {
 }
 
 func printImportKinds(w io.Writer, r client.ImportResult) {
-	t := newTable(w, "", "ADDED", "CHANGED", "DELETED", "EVENTS")
+	t := newTable(w, "KIND", "ADDED", "CHANGED", "DELETED", "EVENTS")
 	for _, kind := range []client.Kind{client.KindOrganisation, client.KindASN, client.KindPrefix, client.KindAnycast} {
 		counts := r.Kinds[kind]
 		if counts == (client.ImportCounts{}) && r.Produced[kind] == 0 {

@@ -3,8 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"io"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -38,29 +36,4 @@ A module that still runs registers itself again.`,
 		}
 		return nil
 	})
-}
-
-// PrintModules prints the modules that are registered at a Registry as a table.
-func PrintModules(w io.Writer, modules []client.Module) {
-	t := newTable(w, "MODULE", "STATE", "KINDS", "INSTANCE", "BEHIND", "HEARD OF", "ADDRESS")
-	for _, m := range modules {
-		kinds := make([]string, len(m.Kinds))
-		for i, k := range m.Kinds {
-			kinds[i] = string(k)
-		}
-		if len(m.Instances) == 0 {
-			t.row(m.Name, staleText(m.Stale), strings.Join(kinds, ", "), "", "", "", "")
-		}
-		for _, i := range m.Instances {
-			t.row(m.Name, staleText(i.Stale), strings.Join(kinds, ", "), i.Instance, number(i.Behind), moment(i.SeenAt), i.Address)
-		}
-	}
-	t.end()
-}
-
-func staleText(stale bool) string {
-	if stale {
-		return "stale"
-	}
-	return "alive"
 }

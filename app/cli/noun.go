@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"hubn/app/problem"
 	"hubn/registry/client"
 )
 
@@ -184,8 +185,13 @@ func (o *object[T]) UnmarshalJSON(b []byte) error {
 
 func (n *noun[T]) at(ctx context.Context, cl *client.Client, text string) (string, error) {
 	id, err := n.id(ctx, cl, text)
-	if err != nil {
+	var answered *problem.Error
+	switch {
+	case err == nil:
+	case errors.As(err, &answered) || client.ReasonOf(err) != "":
 		return "", err
+	default:
+		return "", n.shell.Usage(err) // it was not even a question
 	}
 	return n.path + "/" + url.PathEscape(id), nil
 }
