@@ -271,7 +271,7 @@ func (s *importState) lostRecords(ctx context.Context, tx pgx.Tx, plan *rpsl.Pla
 		address  netip.Addr
 	)
 	_, err = pgx.ForEachRow(rows, []any{&prefixID, &address}, func() error {
-		if !covered(stays, address) {
+		if !covered(stays, address, address.BitLen()) {
 			lost[prefixID]++
 		}
 		return nil
@@ -279,17 +279,26 @@ func (s *importState) lostRecords(ctx context.Context, tx pgx.Tx, plan *rpsl.Pla
 	if err != nil {
 		return false, fmt.Errorf("read PTR records: %w", err)
 	}
+	losing := map[netip.Prefix]bool{}
 	for i := range s.Prefixes {
-		if n := lost[s.Prefixes[i].ID]; n > 0 {
+		if lost[s.Prefixes[i].ID] > 0 {
+			losing[s.Prefixes[i].CIDR] = true
+		}
+	}
+	for i := range s.Prefixes {
+		// An outer prefix that stays gives a home to the records of the inner ones.
+		p := s.Prefixes[i].CIDR
+		if n := lost[s.Prefixes[i].ID]; n > 0 && (p.Bits() == 0 || !covered(losing, p.Addr(), p.Bits()-1)) {
 			s.Prefixes[i].Dependants = append(s.Prefixes[i].Dependants, counted(n, "PTR record", "PTR records"))
 		}
 	}
 	return len(lost) > 0, nil
 }
 
-// covered tells whether one of the prefixes covers the address.
-func covered(prefixes map[netip.Prefix]bool, address netip.Addr) bool {
-	for bits := address.BitLen(); bits >= 0; bits-- {
+// covered tells whether one of the prefixes, of at most that length, covers the
+// address.
+func covered(prefixes map[netip.Prefix]bool, address netip.Addr, longest int) bool {
+	for bits := longest; bits >= 0; bits-- {
 		if p, err := address.Prefix(bits); err == nil && prefixes[p] {
 			return true
 		}
