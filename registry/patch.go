@@ -59,7 +59,8 @@ func patched[I input](s *service, current I, patch []byte) (I, error) {
 	if err := json.Unmarshal(patch, &change); err != nil {
 		return merged, problem.New(problem.Malformed, "the body is not JSON: %v", err)
 	}
-	if _, isObject := change.(map[string]any); !isObject {
+	members, isObject := change.(map[string]any)
+	if !isObject {
 		return merged, problem.New(problem.Malformed, "a merge patch is a JSON object with the members that change")
 	}
 	now, err := json.Marshal(current)
@@ -69,7 +70,19 @@ func patched[I input](s *service, current I, patch []byte) (I, error) {
 	if err := json.Unmarshal(now, &target); err != nil {
 		return merged, err
 	}
+	forgetHolder(target, members)
 	return decoded[I](s, merge(target, change))
+}
+
+// forgetHolder lets a patch name the holder by id or by handle alone: what the
+// object says of the other is about the former holder.
+func forgetHolder(target any, change map[string]any) {
+	_, byID := change["organisation_id"]
+	_, byHandle := change["organisation"]
+	if now, ok := target.(map[string]any); ok && (byID || byHandle) {
+		delete(now, "organisation_id")
+		delete(now, "organisation")
+	}
 }
 
 // merge is MergePatch of RFC 7396 section 2.

@@ -34,7 +34,7 @@ func (s *service) ptrRoutes() {
 	}, s.getPTRRecord)
 	register(s, operation{
 		method: http.MethodPatch, path: "/v1/ptr-records/{id}", id: "change-ptr-record", tag: tag,
-		summary: "Change a PTR record", needs: writeNouns, problems: changeProblems, body: patchBody[*ptrInput](s),
+		summary: "Change the target or the TTL of a PTR record", needs: writeNouns, problems: changeProblems, body: patchBody[*ptrInput](s),
 	}, s.changePTRRecord)
 	register(s, operation{
 		method: http.MethodDelete, path: "/v1/ptr-records/{id}", id: "delete-ptr-record", tag: tag,
@@ -73,10 +73,9 @@ VALUES ($1, $2, $3, $4)
 RETURNING id`
 	sqlChangePTRRecord = `
 UPDATE registry.ptr_record
-SET address = $2,
-    target = $3,
-    target_typed = $4,
-    ttl = $5
+SET target = $2,
+    target_typed = $3,
+    ttl = $4
 WHERE id = $1`
 	sqlDeletePTRRecord = `DELETE FROM registry.ptr_record WHERE id = $1`
 	sqlCovered         = `SELECT id IS NOT NULL FROM registry.prefix_covering($1, false)`
@@ -222,11 +221,9 @@ func (s *service) changePTRRecord(ctx context.Context, in *changePTRRecordInput)
 			return m, err
 		}
 		if next.Address.value != r.Address {
-			if err := checkCovered(ctx, w, next.Address.value); err != nil {
-				return m, err
-			}
+			return m, invalid("body.address", next.Address.text, "the address of a PTR record does not change: create one for %s and delete this one", next.Address.value)
 		}
-		if _, err := w.Exec(ctx, sqlChangePTRRecord, r.ID, next.Address.value, next.Target.value, next.Target.text, next.TTL); err != nil {
+		if _, err := w.Exec(ctx, sqlChangePTRRecord, r.ID, next.Target.value, next.Target.text, next.TTL); err != nil {
 			return m, err
 		}
 		r, err = onePTRRecord(ctx, w, sqlPTRRecord, r.ID)

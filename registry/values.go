@@ -202,7 +202,7 @@ func parsePrefix(text string) (netip.Prefix, error) {
 		return netip.Prefix{}, mappedPrefix(address, length, err)
 	}
 	bits, err := strconv.Atoi(length)
-	if err != nil || strconv.Itoa(bits) != length || bits > a.BitLen() {
+	if err != nil || strconv.Itoa(bits) != length || bits < 0 || bits > a.BitLen() {
 		return netip.Prefix{}, fmt.Errorf("%q is not a prefix length of %s: it is 0 to %d, without leading zeros", length, a, a.BitLen())
 	}
 	p := netip.PrefixFrom(a, bits)
@@ -257,8 +257,8 @@ func parseAddress(text string) (netip.Addr, error) {
 
 // names turns what people type into A-labels: mapped to lower case and composed
 // (UTS 46), not transitional. Whether the result fits the DNS is checked after.
-var names = idna.New(idna.MapForLookup(), idna.Transitional(false), idna.BidiRule(), idna.CheckHyphens(false),
-	idna.StrictDomainName(false), idna.ValidateLabels(true))
+var names = idna.New(idna.MapForLookup(), idna.Transitional(false), idna.BidiRule(), idna.ValidateLabels(true),
+	idna.CheckHyphens(false), idna.StrictDomainName(false)) // the last two undo what ValidateLabels adds
 
 // parseHostName turns a name into lower-case A-labels without the final dot.
 func parseHostName(text string) (string, error) {
