@@ -91,7 +91,10 @@ func (s *shard) sift(ctx context.Context, works []*work, held map[client.Resourc
 	answered := false
 	for i, w := range works {
 		verdicts[i] = judge(w.highest, held[w.resource], fetched[i])
-		answered = answered || verdicts[i] != toRetry
+		if verdicts[i] != toRetry {
+			answered = true
+			w.known = fetched[i].ReadAt()
+		}
 	}
 	scan := false
 	for i, w := range works {
@@ -225,7 +228,7 @@ func (s *shard) failed(ctx context.Context, w *work, why error) {
 	if w.attempts <= s.c.set.Attempts {
 		s.c.log.Warn("a source could not be handled; it is tried again", "resource", w.resource, "version", w.highest, "attempt", w.attempts, "error", why)
 		s.postpone(w)
-		s.c.reports.fail(w.resource, w.highest, why.Error(), w.due)
+		s.c.reports.fail(w.resource, w.highest, w.at(), why.Error(), w.due)
 		return
 	}
 	if s.c.giveUp(ctx, []*work{w}, why.Error()) {
@@ -250,7 +253,7 @@ func (c *Consumer) giveUp(ctx context.Context, works []*work, why string) bool {
 	}
 	for _, w := range works {
 		c.log.Error("a source keeps failing; it goes to the retry list", "resource", w.resource, "version", w.highest, "error", why)
-		c.reports.fail(w.resource, w.highest, why, time.Now().Add(c.set.RetryEvery))
+		c.reports.fail(w.resource, w.highest, w.at(), why, time.Now().Add(c.set.RetryEvery))
 	}
 	c.countRetries(ctx)
 	return true

@@ -184,7 +184,7 @@ func (k *barrierKeeper) report(ctx context.Context, marks []mark, state client.R
 	for _, m := range marks {
 		if m.lineage == lineage {
 			items = append(items, client.ReportItem{
-				Resource: m.resource, Version: m.version, State: state, Reason: reason, FetchedAt: time.Now(),
+				Resource: m.resource, Version: m.version, State: state, Reason: reason, FetchedAt: m.made,
 			})
 		}
 	}

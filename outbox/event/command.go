@@ -152,7 +152,7 @@ func (r *commandRunner) carryOut(ctx context.Context, m mark) error {
 	if err != nil && ctx.Err() != nil {
 		return err // the shutdown's doing; the command comes again
 	}
-	item := client.ReportItem{Resource: m.resource, Version: m.version, State: client.ReportApplied, FetchedAt: time.Now()}
+	item := client.ReportItem{Resource: m.resource, Version: m.version, State: client.ReportApplied, FetchedAt: m.made}
 	if err != nil {
 		item.State, item.Reason = client.ReportFailed, err.Error()
 	}

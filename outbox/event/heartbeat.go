@@ -11,7 +11,7 @@ import (
 // register sends the first heartbeat, waiting for the Registry; false when ctx ended.
 func (c *Consumer) register(ctx context.Context) bool {
 	for attempt := 1; ; attempt++ {
-		err := c.heartbeat(ctx)
+		_, err := c.heartbeat(ctx)
 		if err == nil {
 			return true
 		}
@@ -28,18 +28,18 @@ func (c *Consumer) register(ctx context.Context) bool {
 // beat sends heartbeats until ctx is done.
 func (c *Consumer) beat(ctx context.Context) error {
 	for wait(ctx, c.set.HeartbeatEvery) {
-		if err := c.heartbeat(ctx); err != nil && ctx.Err() == nil {
+		if _, err := c.heartbeat(ctx); err != nil && ctx.Err() == nil {
 			c.log.Warn("the heartbeat did not reach the Registry", "error", err)
 		}
 	}
 	return nil
 }
 
-func (c *Consumer) heartbeat(ctx context.Context) error {
+func (c *Consumer) heartbeat(ctx context.Context) (client.HeartbeatAnswer, error) {
 	c.measure(ctx)
 	status, err := json.Marshal(c.status())
 	if err != nil {
-		return err
+		return client.HeartbeatAnswer{}, err
 	}
 	answer, err := c.registry.Heartbeat(ctx, c.o.Module, c.o.Instance, client.Heartbeat{
 		Kinds: c.o.Kinds, Address: c.o.Address, Lineage: c.Lineage(), Behind: c.behind.Load(), StartedAt: c.started,
@@ -47,12 +47,12 @@ func (c *Consumer) heartbeat(ctx context.Context) error {
 	})
 	c.health.set(partRegistry, err)
 	if err != nil {
-		return err
+		return answer, err
 	}
 	if own := c.Lineage(); own != "" && answer.Lineage != own && answer.Lineage != c.view.Load().foreign {
 		c.want(ctx, lineageWish(answer.Lineage))
 	}
-	return nil
+	return answer, nil
 }
 
 // status is what the heartbeat carries for others to read.

@@ -20,7 +20,7 @@ type MemoryOptions struct {
 	Write func(ctx context.Context, change Change) error
 	// Prepare looks at changes before any of them is written; it may ask the
 	// Registry. An error that is of an unavailable Registry makes them wait.
-	Prepare func(ctx context.Context, changes []Change) error
+	Prepare func(ctx context.Context, lineage string, changes []Change) error
 	// Replaced is called when a new lineage has replaced all that was held, after
 	// Write has been called with every source of it; nil does nothing.
 	Replaced func(ctx context.Context) error
@@ -102,7 +102,7 @@ func (s *MemoryStore) Held(_ context.Context, resources []client.Resource) (map[
 // Apply applies each change whose version is newer than the one held.
 func (s *MemoryStore) Apply(ctx context.Context, lineage string, changes []Change) ([]Outcome, error) {
 	if s.o.Prepare != nil {
-		if err := s.o.Prepare(ctx, changes); err != nil {
+		if err := s.o.Prepare(ctx, lineage, changes); err != nil {
 			return nil, err
 		}
 	}
@@ -160,7 +160,7 @@ func (s *MemoryStore) Withdraw(ctx context.Context, lineage string, rows []Row) 
 		changes[i] = Change{Resource: r.Resource, Version: r.Version}
 	}
 	if s.o.Prepare != nil {
-		if err := s.o.Prepare(ctx, changes); err != nil {
+		if err := s.o.Prepare(ctx, lineage, changes); err != nil {
 			return nil, err
 		}
 	}
@@ -168,7 +168,7 @@ func (s *MemoryStore) Withdraw(ctx context.Context, lineage string, rows []Row) 
 	defer s.writing.Unlock()
 	outcomes := make([]Outcome, len(rows))
 	for i, c := range changes {
-		there, err := s.present(lineage, rows[i])
+		there, fetchedAt, err := s.present(lineage, rows[i])
 		if err != nil {
 			return nil, err
 		}
@@ -180,19 +180,19 @@ func (s *MemoryStore) Withdraw(ctx context.Context, lineage string, rows []Row) 
 			outcomes[i] = Outcome{Failed, err}
 			continue
 		}
-		s.note(c, memorySource{version: c.Version, gone: true, absent: true, fetchedAt: time.Now()})
+		s.note(c, memorySource{version: c.Version, gone: true, absent: true, fetchedAt: fetchedAt})
 		outcomes[i].Result = Applied
 	}
 	return outcomes, nil
 }
 
-func (s *MemoryStore) present(lineage string, row Row) (bool, error) {
+func (s *MemoryStore) present(lineage string, row Row) (there bool, fetchedAt time.Time, err error) {
 	defer s.locked()()
 	if err := s.inLineage(lineage); err != nil {
-		return false, err
+		return false, time.Time{}, err
 	}
 	h, ok := s.sources[row.Resource]
-	return ok && !h.gone && h.version == row.Version, nil
+	return ok && !h.gone && h.version == row.Version, h.fetchedAt, nil
 }
 
 // Published is how many sources the store holds as present.
@@ -261,7 +261,7 @@ func (s *MemoryStore) describe(after client.Resource, limit int, resources []cli
 		if !ok {
 			continue
 		}
-		item := client.ReportItem{Resource: r, Version: source.version, State: client.ReportApplied, FetchedAt: source.fetchedAt}
+		item := client.ReportItem{Resource: r, Version: max(source.version, 1), State: client.ReportApplied, FetchedAt: source.fetchedAt}
 		switch set := held[r]; {
 		case source.gone:
 			item.State = client.ReportWithdrawn

@@ -22,14 +22,16 @@ type PostgresOptions struct {
 	// Schema is the module's schema; its numbered SQL holds the tables of PostgresTables.
 	Schema string
 	// Prepare looks at changes before their transaction begins; it may ask the
-	// Registry, which nothing may do inside of one. What it answers is given to
-	// Write. An error that is of an unavailable Registry makes the changes wait.
-	Prepare func(ctx context.Context, changes []Change) (prepared any, err error)
+	// Registry, in the lineage given, which nothing may do inside of one. What it
+	// answers is given to Write. An error that is of an unavailable Registry makes
+	// the changes wait.
+	Prepare func(ctx context.Context, lineage string, changes []Change) (prepared any, err error)
 	// Write makes the changes in the module's own tables, in the transaction that
 	// stores their versions; it is called only with changes that are newer than
 	// what the store held. prepared is nil where a whole lineage is replaced:
-	// then the transaction holds all of it. An error rolls back; the changes are
-	// then tried one by one, so that one that cannot be made stops no other.
+	// then the transaction holds all of it. An error rolls back; after ErrAgain
+	// everything is done again, after any other the changes are tried in halves,
+	// so that one that cannot be made stops no other.
 	Write func(ctx context.Context, tx pgx.Tx, changes []Change, prepared any) error
 	// Describe adds what the module itself has to say to the reports of sources:
 	// the detail, or that what was derived failed. nil adds nothing.

@@ -28,7 +28,7 @@ func (s *PostgresStore) Replace(ctx context.Context, lineage string) (Replacemen
 	if _, err := s.o.Pool.Exec(ctx, s.sql["forget stages"]); err != nil {
 		return nil, err
 	}
-	return &postgresReplacement{s: s, run: uuid.NewString(), old: state.Lineage, lineage: lineage, staged: map[client.Resource]struct{}{}}, nil
+	return &postgresReplacement{s: s, run: uuid.NewString(), old: state.Lineage, lineage: lineage, staged: map[client.Resource]bool{}}, nil
 }
 
 // postgresReplacement stages in a table, so that a large registry needs no memory.
@@ -36,14 +36,15 @@ type postgresReplacement struct {
 	s            *PostgresStore
 	run          string
 	old, lineage string
-	staged       map[client.Resource]struct{}
+	// staged tells which sources have a version; those without are gone.
+	staged map[client.Resource]bool
 }
 
 // Stage notes sources as the new lineage states them.
 func (r *postgresReplacement) Stage(ctx context.Context, changes []Change) error {
 	c := columns(changes)
 	for _, change := range changes {
-		r.staged[change.Resource] = struct{}{}
+		r.staged[change.Resource] = change.Version > 0
 	}
 	_, err := r.s.o.Pool.Exec(ctx, r.s.sql["stage"], r.run, c.kinds, c.keys, c.versions, c.bodies, c.fetched)
 	return err
@@ -120,8 +121,14 @@ func (r *postgresReplacement) takeStage(ctx context.Context, tx pgx.Tx) error {
 	if err != nil {
 		return err
 	}
-	if done.RowsAffected() != int64(len(r.staged)) {
-		return fmt.Errorf("%d sources were staged and %d are there: the scan starts over", len(r.staged), done.RowsAffected())
+	versions := int64(0)
+	for _, versioned := range r.staged {
+		if versioned {
+			versions++
+		}
+	}
+	if done.RowsAffected() != versions {
+		return fmt.Errorf("%d sources were staged and %d are there: the scan starts over", versions, done.RowsAffected())
 	}
 	var after client.Resource
 	for {

@@ -116,19 +116,23 @@ WHERE (kind, key) > ($1, $2)
 ORDER BY kind, key
 LIMIT $3`,
 
+	// A source that the lineage does not know has no version in it; a report
+	// carries the lowest then, which the source's own first one may replace.
 	"describe": `
-SELECT v.kind, v.key, v.version, v.state = 'present', v.fetched_at, h.set_id
+SELECT v.kind, v.key, greatest(v.version, 1), v.state = 'present', v.fetched_at, h.set_id
 FROM {schema}.source_version v
 LEFT JOIN {schema}.held_source h ON h.kind = v.kind AND h.key = v.key
 WHERE (v.kind, v.key) > ($1, $2)
+  AND (v.version > 0 OR h.set_id IS NOT NULL)
 ORDER BY v.kind, v.key
 LIMIT $3`,
 
 	"describe some": `
-SELECT v.kind, v.key, v.version, v.state = 'present', v.fetched_at, h.set_id
+SELECT v.kind, v.key, greatest(v.version, 1), v.state = 'present', v.fetched_at, h.set_id
 FROM unnest($1::text[], $2::text[]) AS wanted (kind, key)
 JOIN {schema}.source_version v ON v.kind = wanted.kind AND v.key = wanted.key
 LEFT JOIN {schema}.held_source h ON h.kind = v.kind AND h.key = v.key
+WHERE v.version > 0 OR h.set_id IS NOT NULL
 ORDER BY v.kind, v.key`,
 
 	// The version guard: one conditional write, rows locked in key order. A
@@ -146,6 +150,23 @@ SET version = EXCLUDED.version,
 WHERE v.version < EXCLUDED.version
    OR (v.version = EXCLUDED.version AND v.state = 'absent' AND EXCLUDED.state = 'present')
 RETURNING v.kind, v.key`,
+
+	// A source of which nothing is held yet gets a row without a version, for its
+	// event to wait on.
+	"expect": `
+INSERT INTO {schema}.source_version (kind, key, version, state, fetched_at)
+SELECT kind, key, 0, 'present', clock_timestamp()
+FROM unnest($1::text[], $2::text[]) AS c (kind, key)
+ORDER BY kind COLLATE "C", key COLLATE "C"
+ON CONFLICT (kind, key) DO NOTHING`,
+
+	"expected": `
+SELECT v.kind, v.key
+FROM unnest($1::text[], $2::text[], $3::bigint[]) AS c (kind, key, version)
+JOIN {schema}.source_version v ON v.kind = c.kind AND v.key = c.key
+WHERE v.version < c.version
+ORDER BY v.kind, v.key
+FOR UPDATE OF v`,
 
 	"withdraw": `
 UPDATE {schema}.source_version v
@@ -309,7 +330,8 @@ WHERE kind = $1 AND key = $2`,
 INSERT INTO {schema}.source_version (kind, key, version, state, fetched_at)
 SELECT kind, key, version, CASE WHEN body IS NULL THEN 'deleted' ELSE 'present' END, fetched_at
 FROM {schema}.source_staged
-WHERE run = $1`,
+WHERE run = $1
+  AND version > 0`,
 
 	"staged": `
 SELECT kind, key, version, body, fetched_at

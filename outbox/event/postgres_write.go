@@ -61,7 +61,7 @@ func (f changeFault) Unwrap() error { return f.err }
 // fault tells a change that cannot be made from a store or Registry that cannot
 // be reached.
 func fault(ctx context.Context, conn *pgx.Conn, err error) error {
-	if ctx.Err() != nil || client.ReasonOf(err) != "" || conn != nil && conn.IsClosed() {
+	if ctx.Err() != nil || errors.Is(err, ErrAgain) || client.ReasonOf(err) != "" || conn != nil && conn.IsClosed() {
 		return err
 	}
 	var p *pgconn.PgError
@@ -80,54 +80,83 @@ func fault(ctx context.Context, conn *pgx.Conn, err error) error {
 	return changeFault{err}
 }
 
-func (s *PostgresStore) prepare(ctx context.Context, changes []Change) (any, error) {
-	if s.o.Prepare == nil {
-		return nil, nil
+// prepareRetries is how often changes are prepared anew because a concurrent
+// change of the same sources overtook the preparation.
+const prepareRetries = 3
+
+// prepared prepares changes and runs do, again where what was prepared no
+// longer holds.
+func (s *PostgresStore) prepared(ctx context.Context, lineage string, changes []Change, do func(tx pgx.Tx, prepared any) error) error {
+	for attempt := 0; ; attempt++ {
+		var prepared any
+		if s.o.Prepare != nil {
+			var err error
+			if prepared, err = s.o.Prepare(ctx, lineage, changes); err != nil {
+				return fault(ctx, nil, err)
+			}
+		}
+		err := s.transact(ctx, func(tx pgx.Tx) error {
+			if err := s.inLineage(ctx, tx, lineage); err != nil {
+				return err
+			}
+			return do(tx, prepared)
+		})
+		if errors.Is(err, ErrAgain) && attempt < prepareRetries {
+			continue
+		}
+		return err
 	}
-	prepared, err := s.o.Prepare(ctx, changes)
-	if err != nil {
-		return nil, fault(ctx, nil, err)
+}
+
+// write hands changes to the module.
+func (s *PostgresStore) write(ctx context.Context, tx pgx.Tx, changes []Change, prepared any) error {
+	if len(changes) == 0 {
+		return nil
 	}
-	return prepared, nil
+	if err := s.o.Write(ctx, tx, changes, prepared); err != nil {
+		return fault(ctx, tx.Conn(), err)
+	}
+	return nil
 }
 
 func (s *PostgresStore) applyTogether(ctx context.Context, lineage string, changes []Change) ([]Outcome, error) {
-	prepared, err := s.prepare(ctx, changes)
-	if err != nil {
-		return nil, err
-	}
 	var newer map[client.Resource]bool
-	err = s.transact(ctx, func(tx pgx.Tx) (err error) {
-		if err := s.inLineage(ctx, tx, lineage); err != nil {
-			return err
-		}
+	err := s.prepared(ctx, lineage, changes, func(tx pgx.Tx, prepared any) (err error) {
 		if newer, err = s.take(ctx, tx, changes); err != nil {
 			return err
 		}
-		var write []Change
-		for _, c := range changes {
-			if newer[c.Resource] {
-				write = append(write, c)
-			}
-		}
-		if len(write) > 0 {
-			if err := s.o.Write(ctx, tx, write, prepared); err != nil {
-				return fault(ctx, tx.Conn(), err)
-			}
+		write := of(newer, changes)
+		if err := s.write(ctx, tx, write, prepared); err != nil {
+			return err
 		}
 		return s.tidy(ctx, tx, changes, write)
 	})
 	if err != nil {
 		return nil, err
 	}
+	return outcomesOf(newer, changes), nil
+}
+
+// of are the changes of some resources.
+func of(resources map[client.Resource]bool, changes []Change) (out []Change) {
+	for _, c := range changes {
+		if resources[c.Resource] {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// outcomesOf are the outcomes of changes of which some were applied.
+func outcomesOf(applied map[client.Resource]bool, changes []Change) []Outcome {
 	outcomes := make([]Outcome, len(changes))
 	for i, c := range changes {
 		outcomes[i].Result = Stale
-		if newer[c.Resource] {
+		if applied[c.Resource] {
 			outcomes[i].Result = Applied
 		}
 	}
-	return outcomes, nil
+	return outcomes
 }
 
 // take stores the versions of changes that are newer, and answers which.
@@ -168,15 +197,8 @@ func (s *PostgresStore) withdrawTogether(ctx context.Context, lineage string, ro
 	for i, r := range rows {
 		changes[i] = Change{Resource: r.Resource, Version: r.Version}
 	}
-	prepared, err := s.prepare(ctx, changes)
-	if err != nil {
-		return nil, err
-	}
 	var gone map[client.Resource]bool
-	err = s.transact(ctx, func(tx pgx.Tx) error {
-		if err := s.inLineage(ctx, tx, lineage); err != nil {
-			return err
-		}
+	err := s.prepared(ctx, lineage, changes, func(tx pgx.Tx, prepared any) error {
 		c := columns(changes)
 		found, err := tx.Query(ctx, s.sql["withdraw"], c.kinds, c.keys, c.versions)
 		if err != nil {
@@ -185,31 +207,35 @@ func (s *PostgresStore) withdrawTogether(ctx context.Context, lineage string, ro
 		if gone, err = taken(found); err != nil {
 			return err
 		}
-		var write []Change
-		for _, change := range changes {
-			if gone[change.Resource] {
-				write = append(write, change)
-			}
-		}
-		if len(write) == 0 {
-			return nil
-		}
-		if err := s.o.Write(ctx, tx, write, prepared); err != nil {
-			return fault(ctx, tx.Conn(), err)
+		write := of(gone, changes)
+		if err := s.write(ctx, tx, write, prepared); err != nil {
+			return err
 		}
 		return s.tidy(ctx, tx, write, write)
 	})
 	if err != nil {
 		return nil, err
 	}
-	outcomes := make([]Outcome, len(rows))
-	for i, r := range rows {
-		outcomes[i].Result = Stale
-		if gone[r.Resource] {
-			outcomes[i].Result = Applied
-		}
+	return outcomesOf(gone, changes), nil
+}
+
+// Expected tells which of some sources have a newer version in the Registry
+// than the store holds, so that their event is on the way; it is for Write. The
+// event then waits for the transaction, so that whatever Write notes in the name
+// of the source is replaced by what the event brings.
+func (s *PostgresStore) Expected(ctx context.Context, tx pgx.Tx, sources []client.TupleSource) (map[client.Resource]bool, error) {
+	kinds, keys, versions := make([]string, len(sources)), make([]string, len(sources)), make([]int64, len(sources))
+	for i, source := range sources {
+		kinds[i], keys[i], versions[i] = string(source.Resource.Kind), source.Resource.Key, source.Version
 	}
-	return outcomes, nil
+	if _, err := tx.Exec(ctx, s.sql["expect"], kinds, keys); err != nil {
+		return nil, err
+	}
+	rows, err := tx.Query(ctx, s.sql["expected"], kinds, keys, versions)
+	if err != nil {
+		return nil, err
+	}
+	return taken(rows)
 }
 
 // changeColumns are changes as the arrays of a statement.

@@ -20,9 +20,19 @@ type work struct {
 	order uint64
 	// oldest is when the first of the events was made.
 	oldest time.Time
+	// known is when the source was last fetched, zero before.
+	known time.Time
 	// attempts counts those that failed through the source, tries all of them.
 	attempts, tries int
 	due             time.Time
+}
+
+// at is the moment of the Registry's clock that a report on the work carries.
+func (w *work) at() time.Time {
+	if w.known.IsZero() {
+		return w.oldest
+	}
+	return w.known
 }
 
 // mark is an entry that is not about a source: a command or a barrier.

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"time"
 
-	"hubn/app/problem"
 	"hubn/registry/client"
 )
 
@@ -202,18 +201,18 @@ func (c *Consumer) afterScan(ctx context.Context, lineage string, barriers []mar
 
 // barrierVersions asks how far the barriers of the streams are.
 func (c *Consumer) barrierVersions(ctx context.Context, lineage string) ([]mark, error) {
-	var out []mark
-	for no := range Streams {
-		resource := client.Resource{Kind: client.KindBarrier, Key: strconv.Itoa(no)}
-		state, err := c.registry.In(lineage).State(ctx, resource)
-		if problem.Is(err, problem.NotFound) {
-			continue // no barrier was ever raised
-		}
-		if err != nil {
-			return nil, fmt.Errorf("ask for the barrier of stream %d: %w", no, err)
-		}
-		if state.Version > 0 {
-			out = append(out, mark{resource: resource, version: state.Version, lineage: lineage, stream: no})
+	answer, err := c.heartbeat(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("ask for the barriers: %w", err)
+	}
+	if answer.Lineage != lineage {
+		return nil, fmt.Errorf("ask for the barriers: %w", &client.LineageError{Expected: lineage, Served: answer.Lineage})
+	}
+	out := make([]mark, len(answer.Barriers))
+	for i, b := range answer.Barriers {
+		out[i] = mark{
+			resource: client.Resource{Kind: client.KindBarrier, Key: strconv.Itoa(b.Stream)},
+			version:  b.Version, lineage: lineage, stream: b.Stream, made: b.RaisedAt,
 		}
 	}
 	return out, nil

@@ -55,13 +55,16 @@ func (r *reporter) put(resource client.Resource) {
 	r.enqueue(resource)
 }
 
-// fail queues the report that a source could not be handled.
-func (r *reporter) fail(resource client.Resource, version int64, reason string, retryAt time.Time) {
+// fail queues the report that a source could not be handled. known is when it
+// was fetched or, where it was not, when its event was made: by the database's
+// clock in either case, since the Registry compares it with that of the report
+// which follows.
+func (r *reporter) fail(resource client.Resource, version int64, known time.Time, reason string, retryAt time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.enqueue(resource) {
 		r.failing[resource] = failure{r.c.Lineage(), client.ReportItem{
-			Resource: resource, Version: version, State: client.ReportFailed, Reason: reason, RetryAt: retryAt, FetchedAt: time.Now(),
+			Resource: resource, Version: version, State: client.ReportFailed, Reason: reason, RetryAt: retryAt, FetchedAt: known,
 		}}
 	}
 }

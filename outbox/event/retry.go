@@ -104,7 +104,7 @@ func (c *Consumer) retryApply(ctx context.Context, lineage string, changes []Cha
 		case o.Result == Failed:
 			r.Reason = o.Err.Error()
 			failed = append(failed, r)
-			c.reports.fail(r.Resource, changes[i].Version, r.Reason, r.Next)
+			c.reports.fail(r.Resource, changes[i].Version, changes[i].FetchedAt, r.Reason, r.Next)
 		case changes[i].Version < r.Version:
 			r.Reason = fmt.Sprintf("the Registry serves version %d, an event spoke of %d", changes[i].Version, r.Version)
 			failed = append(failed, r)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"hubn/registry/client"
 )
@@ -276,7 +275,7 @@ func (s *scan) apply(ctx context.Context, changes []Change) error {
 		if o.Result != Failed {
 			continue
 		}
-		w := &work{resource: news[i].Resource, highest: news[i].Version, attempts: 1}
+		w := &work{resource: news[i].Resource, highest: news[i].Version, known: news[i].FetchedAt, attempts: 1}
 		if !s.c.giveUp(ctx, []*work{w}, o.Err.Error()) {
 			return fmt.Errorf("%s could not be applied (%w), nor put on the retry list", w.resource, o.Err)
 		}
@@ -353,8 +352,7 @@ func (s *scan) withdraw(ctx context.Context, rows []Row) error {
 				s.c.log.Warn("a source was withdrawn: the Registry does not know it", "resource", row.Resource, "version", row.Version)
 				s.c.reports.put(row.Resource)
 			case Failed:
-				s.c.log.Warn("a source could not be withdrawn; the next reconciliation tries again", "resource", row.Resource, "error", o.Err)
-				s.c.reports.fail(row.Resource, row.Version, o.Err.Error(), time.Now().Add(s.c.set.ReconcileEvery))
+				s.c.log.Error("a source could not be withdrawn; the next reconciliation tries again", "resource", row.Resource, "error", o.Err)
 			}
 		}
 		rows = rows[n:]

@@ -12,6 +12,10 @@ import (
 // thought: nothing was changed.
 var ErrLineage = errors.New("the store holds versions of another lineage")
 
+// ErrAgain is what a handler's Write answers when what Prepare found no longer
+// holds: both are done again.
+var ErrAgain = errors.New("the changes have to be prepared again")
+
 // Store is what a module holds of its sources, and the consumer's own notes. A
 // module does not write one: NewPostgresStore and NewMemoryStore are stores
 // around the module's handler.

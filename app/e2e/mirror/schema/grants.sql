@@ -1,0 +1,4 @@
+REVOKE ALL ON SCHEMA mirror FROM PUBLIC;
+GRANT USAGE ON SCHEMA mirror TO hubn_mirror;
+GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA mirror TO hubn_mirror;
+REVOKE INSERT, UPDATE, DELETE ON mirror.schema_version FROM hubn_mirror;
