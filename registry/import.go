@@ -2,7 +2,6 @@ package registry
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -113,7 +112,7 @@ func (im *importer) untilTaken(ctx context.Context, req importRequest) (*client.
 			attempt = 0
 		case refused != nil:
 			return nil, problem.New(problem.Conflict, "more than %d objects are refused by the database, the last because %s; nothing was changed",
-				importOffenders, refused.Message).Because(err)
+				importOffenders, refusedBecause(refused)).Because(err)
 		case isTransient(err):
 			return nil, problem.New(problem.Conflict,
 				"other writers changed what the import relies on %d times in a row (%v); nothing was changed; try again", attempt, err).Because(err)
@@ -122,6 +121,8 @@ func (im *importer) untilTaken(ctx context.Context, req importRequest) (*client.
 		}
 	}
 }
+
+const sqlImportLineage = `SELECT registry.lineage_current()::text`
 
 // attempt reads, plans and writes in one transaction.
 func (im *importer) attempt(ctx context.Context, req importRequest) (*client.ImportResult, error) {
@@ -146,7 +147,7 @@ func (im *importer) attempt(ctx context.Context, req importRequest) (*client.Imp
 			return nil, err
 		}
 	}
-	if err := tx.QueryRow(ctx, `SELECT registry.lineage_current()::text`).Scan(&result.Lineage); err != nil {
+	if err := tx.QueryRow(ctx, sqlImportLineage).Scan(&result.Lineage); err != nil {
 		return nil, fmt.Errorf("read the lineage: %w", err)
 	}
 	result.Took = client.Seconds(time.Since(started).Seconds())
@@ -165,29 +166,33 @@ func (im *importer) attempt(ctx context.Context, req importRequest) (*client.Imp
 	return result, nil
 }
 
+const (
+	sqlImportTimeouts = `
+SELECT set_config('lock_timeout', $1, true),
+       set_config('statement_timeout', $2, true),
+       set_config('idle_in_transaction_session_timeout', $2, true)`
+	sqlImportTryAlone = `SELECT pg_try_advisory_xact_lock(hashtextextended('registry.import', 0))`
+	sqlImportAlone    = `SELECT pg_advisory_xact_lock(hashtextextended('registry.import', 0))`
+)
+
 // enter makes the transaction the only import that runs.
 func (im *importer) enter(ctx context.Context, tx pgx.Tx, job int64) error {
 	if err := im.act(ctx, tx, job); err != nil {
 		return err
 	}
-	_, err := tx.Exec(ctx, `
-		SELECT set_config('lock_timeout', $1, true),
-		       set_config('statement_timeout', $2, true),
-		       set_config('idle_in_transaction_session_timeout', $2, true)`,
-		milliseconds(importQueue), milliseconds(importTimeout))
+	_, err := tx.Exec(ctx, sqlImportTimeouts, milliseconds(importQueue), milliseconds(importTimeout))
 	if err != nil {
 		return fmt.Errorf("set the import's timeouts: %w", err)
 	}
 	var alone bool
-	const key = `hashtextextended('registry.import', 0)`
-	if err := tx.QueryRow(ctx, `SELECT pg_try_advisory_xact_lock(`+key+`)`).Scan(&alone); err != nil {
+	if err := tx.QueryRow(ctx, sqlImportTryAlone).Scan(&alone); err != nil {
 		return fmt.Errorf("lock imports: %w", err)
 	}
 	if alone {
 		return nil
 	}
 	im.stage(client.ImportProgress{Stage: "waiting"})
-	_, err = tx.Exec(ctx, `SELECT pg_advisory_xact_lock(`+key+`)`)
+	_, err = tx.Exec(ctx, sqlImportAlone)
 	if isCode(err, lockNotAvailable) {
 		return problem.New(problem.Conflict,
 			"another import has been running for more than %s; nothing was changed; try again when it is done", importQueue)
@@ -217,26 +222,44 @@ func planImport(ctx context.Context, tx pgx.Tx, req importRequest) (*importState
 	}
 }
 
-// database is a pool or a transaction.
+// importDatabase is a pool or a transaction.
 type importDatabase interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
+const (
+	sqlCloseImportJobs = `
+UPDATE registry.import_job
+SET state = 'failed',
+    finished_at = clock_timestamp(),
+    progress = progress || '{"error": "the process that ran it ended"}'
+WHERE state = 'running'
+  AND created_at < clock_timestamp() - $1::interval`
+	sqlBeginImportJob = `
+INSERT INTO registry.import_job (format, actor, state, dry_run, prune)
+VALUES ('rpsl', $1, 'running', $2, $3)
+RETURNING id`
+	sqlFinishImportJob = `
+UPDATE registry.import_job
+SET state = 'done',
+    finished_at = clock_timestamp(),
+    progress = $2,
+    refused = $3
+WHERE id = $1`
+	sqlFailImportJob = `
+UPDATE registry.import_job
+SET state = 'failed',
+    finished_at = clock_timestamp(),
+    progress = jsonb_build_object('error', $2::text)
+WHERE id = $1`
+)
+
 // begin notes the import's job. Jobs whose process ended long ago are closed.
 func (im *importer) begin(ctx context.Context, req *importRequest) error {
-	if _, err := im.pool.Exec(ctx, `
-		UPDATE registry.import_job
-		SET state = 'failed',
-		    finished_at = clock_timestamp(),
-		    progress = progress || '{"error": "the process that ran it ended"}'
-		WHERE state = 'running'
-		  AND created_at < clock_timestamp() - $1::interval`, 2*importTimeout); err != nil {
+	if _, err := im.pool.Exec(ctx, sqlCloseImportJobs, 2*importTimeout); err != nil {
 		return fmt.Errorf("close old import jobs: %w", err)
 	}
-	err := im.pool.QueryRow(ctx, `
-		INSERT INTO registry.import_job (format, actor, state, dry_run, prune)
-		VALUES ('rpsl', $1, 'running', $2, $3)
-		RETURNING id`, req.actor, req.dryRun, req.options.Prune).Scan(&req.job)
+	err := im.pool.QueryRow(ctx, sqlBeginImportJob, req.actor, req.dryRun, req.options.Prune).Scan(&req.job)
 	if err != nil {
 		return fmt.Errorf("note the import: %w", err)
 	}
@@ -252,13 +275,7 @@ func (im *importer) finish(ctx context.Context, db importDatabase, req importReq
 	if len(refused) > importRefusals {
 		refused = refused[:importRefusals]
 	}
-	if _, err := db.Exec(ctx, `
-		UPDATE registry.import_job
-		SET state = 'done',
-		    finished_at = clock_timestamp(),
-		    progress = $2,
-		    refused = $3
-		WHERE id = $1`, req.job, progress, refused); err != nil {
+	if _, err := db.Exec(ctx, sqlFinishImportJob, req.job, progress, refused); err != nil {
 		return fmt.Errorf("note the import's end: %w", err)
 	}
 	return nil
@@ -268,97 +285,9 @@ func (im *importer) finish(ctx context.Context, db importDatabase, req importReq
 func (im *importer) failed(req importRequest, cause error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	message, err := json.Marshal(problem.Of(cause).Detail)
-	if err == nil {
-		_, err = im.pool.Exec(ctx, `
-			UPDATE registry.import_job
-			SET state = 'failed',
-			    finished_at = clock_timestamp(),
-			    progress = jsonb_build_object('error', $2::jsonb)
-			WHERE id = $1`, req.job, message)
-	}
-	if err != nil {
+	if _, err := im.pool.Exec(ctx, sqlFailImportJob, req.job, problem.Of(databaseProblem(cause)).Detail); err != nil {
 		im.log.Warn("the failed import could not be noted", "job", req.job, "error", err)
 	}
-}
-
-// dropOffender finds the first object that the database refuses and moves it to
-// the refused ones.
-func (im *importer) dropOffender(ctx context.Context, req *importRequest, refused *pgconn.PgError) error {
-	im.log.WarnContext(ctx, "the database refuses an import; looking for the object", "job", req.job,
-		"code", refused.Code, "constraint", refused.ConstraintName, "error", refused.Message)
-	fails := func(n int) (*pgconn.PgError, error) {
-		part := *req
-		part.input.Objects = req.input.Objects[:n]
-		part.options.Prune = false
-		return im.tryOnly(ctx, part)
-	}
-	worst, err := fails(len(req.input.Objects))
-	if err != nil {
-		return err
-	}
-	if worst == nil {
-		return problem.New(problem.Conflict, "the database refuses the import because %s; nothing was changed", refused.Message).Because(refused)
-	}
-	good, bad := 0, len(req.input.Objects) // the first good objects pass, the first bad do not
-	for bad-good > 1 {
-		middle := (good + bad) / 2
-		got, err := fails(middle)
-		switch {
-		case err != nil:
-			return err
-		case got != nil:
-			bad, worst = middle, got
-		default:
-			good = middle
-		}
-	}
-	offender := req.input.Objects[bad-1].Head()
-	_, refusal := rpsl.Parse(rpsl.Raw{
-		File:    offender.File,
-		Line:    offender.Line,
-		Text:    string(offender.Class) + ": " + offender.Key,
-		Refused: "the database refuses it: " + worst.Message,
-	})
-	var r *rpsl.Refusal
-	if !errors.As(refusal, &r) {
-		return fmt.Errorf("refuse %s %s: %w", offender.Class, offender.Key, worst)
-	}
-	objects := append([]rpsl.Object(nil), req.input.Objects[:bad-1]...)
-	req.input.Objects = append(objects, req.input.Objects[bad:]...)
-	req.input.Refused = append(req.input.Refused[:len(req.input.Refused):len(req.input.Refused)], r)
-	return nil
-}
-
-// tryOnly plans and writes without a trace, and answers what the database refuses.
-func (im *importer) tryOnly(ctx context.Context, req importRequest) (*pgconn.PgError, error) {
-	for attempt := 1; ; attempt++ {
-		err := im.tryOnce(ctx, req)
-		refused := refusedByDatabase(err)
-		if err == nil || refused != nil || attempt == importAttempts || !isTransient(err) {
-			if refused != nil {
-				err = nil
-			}
-			return refused, err
-		}
-		pause(ctx, time.Duration(attempt)*20*time.Millisecond)
-	}
-}
-
-func (im *importer) tryOnce(ctx context.Context, req importRequest) error {
-	tx, err := im.pool.Begin(ctx)
-	if err != nil {
-		return fmt.Errorf("begin: %w", err)
-	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
-	if err := im.enter(ctx, tx, req.job); err != nil {
-		return err
-	}
-	state, plan, err := planImport(ctx, tx, req)
-	if err != nil {
-		return err
-	}
-	return applyImport(ctx, tx, state, plan)
 }
 
 const lockNotAvailable = "55P03"

@@ -24,11 +24,15 @@ type importChangedError struct{ what string }
 
 func (e *importChangedError) Error() string { return e.what + " changed while the import was planned" }
 
+const sqlImportDefer = `
+SET CONSTRAINTS registry.prefix_parent_fkey, registry.prefix_siblings_disjoint,
+  registry.ptr_record_prefix_fkey, registry.anycast_allocation_container_fkey DEFERRED`
+
+const sqlImportCheck = `SET CONSTRAINTS ALL IMMEDIATE`
+
 // applyImport writes a plan. All constraints hold when it returns.
 func applyImport(ctx context.Context, tx pgx.Tx, state *importState, plan *rpsl.Plan) error {
-	if _, err := tx.Exec(ctx, `
-		SET CONSTRAINTS registry.prefix_parent_fkey, registry.prefix_siblings_disjoint,
-		  registry.ptr_record_prefix_fkey, registry.anycast_allocation_container_fkey DEFERRED`); err != nil {
+	if _, err := tx.Exec(ctx, sqlImportDefer); err != nil {
 		return fmt.Errorf("defer constraints: %w", err)
 	}
 	w := &importWrite{tx: tx, state: state, plan: plan, depths: depthsOf(plan.InsertPrefixes)}
@@ -46,7 +50,7 @@ func applyImport(ctx context.Context, tx pgx.Tx, state *importState, plan *rpsl.
 			return err
 		}
 	}
-	if _, err := tx.Exec(ctx, `SET CONSTRAINTS ALL IMMEDIATE`); err != nil {
+	if _, err := tx.Exec(ctx, sqlImportCheck); err != nil {
 		return fmt.Errorf("check constraints: %w", err)
 	}
 	return nil
@@ -87,6 +91,13 @@ func (w *importWrite) exec(ctx context.Context, what, sql string, args ...any) e
 	return nil
 }
 
+const sqlImportOrganisations = `
+INSERT INTO registry.organisation (handle)
+SELECT h
+FROM unnest($1::text[]) h
+ORDER BY lower(h)
+ON CONFLICT ((lower(handle))) DO NOTHING`
+
 func (w *importWrite) insertOrganisations(ctx context.Context) error {
 	if len(w.plan.InsertOrganisations) == 0 {
 		return nil
@@ -95,13 +106,15 @@ func (w *importWrite) insertOrganisations(ctx context.Context) error {
 	for i, o := range w.plan.InsertOrganisations {
 		handles[i] = o.Handle
 	}
-	return w.exec(ctx, "insert organisations", `
-		INSERT INTO registry.organisation (handle)
-		SELECT h
-		FROM unnest($1::text[]) h
-		ORDER BY lower(h)
-		ON CONFLICT ((lower(handle))) DO NOTHING`, handles)
+	return w.exec(ctx, "insert organisations", sqlImportOrganisations, handles)
 }
+
+const sqlImportLockPrefixes = `
+SELECT id, revision
+FROM registry.prefix
+WHERE id = ANY ($1)
+ORDER BY id
+FOR NO KEY UPDATE`
 
 // lockPrefixes locks the prefixes that the plan changes or puts something into,
 // in id order.
@@ -125,13 +138,21 @@ func (w *importWrite) lockPrefixes(ctx context.Context) error {
 	for i := range w.plan.InsertAllocations {
 		rely(w.plan.InsertAllocations[i].Prefix)
 	}
-	return lockUnchanged(ctx, w.tx, `
-		SELECT id, revision
-		FROM registry.prefix
-		WHERE id = ANY ($1)
-		ORDER BY id
-		FOR NO KEY UPDATE`, relied, w.state.prefixRevision, func(p netip.Prefix) string { return "the prefix " + p.String() })
+	return lockUnchanged(ctx, w.tx, sqlImportLockPrefixes, relied, w.state.prefixRevision, func(p netip.Prefix) string { return "the prefix " + p.String() })
 }
+
+const sqlImportLockAllocations = `
+SELECT id
+FROM registry.anycast_allocation
+WHERE id = ANY ($1)
+ORDER BY id
+FOR NO KEY UPDATE`
+
+const sqlImportAllocationRevisions = `
+SELECT a.id, a.revision + coalesce(l.last_seq, 0)
+FROM registry.anycast_allocation a
+LEFT JOIN registry.outbox_lane l ON l.agg_type = 'anycast' AND l.agg_key = a.id::text
+WHERE a.id = ANY ($1)`
 
 func (w *importWrite) lockAllocations(ctx context.Context) error {
 	relied := map[int64]netip.Prefix{}
@@ -144,23 +165,21 @@ func (w *importWrite) lockAllocations(ctx context.Context) error {
 	if len(relied) == 0 {
 		return nil
 	}
-	if err := w.exec(ctx, "lock anycast allocations", `
-		SELECT id
-		FROM registry.anycast_allocation
-		WHERE id = ANY ($1)
-		ORDER BY id
-		FOR NO KEY UPDATE`, slices.Collect(maps.Keys(relied))); err != nil {
+	if err := w.exec(ctx, "lock anycast allocations", sqlImportLockAllocations, slices.Collect(maps.Keys(relied))); err != nil {
 		return err
 	}
 	// A change of the origins alone raises the lane only. It is read after the
 	// lock, which whoever changes origins holds.
-	return lockUnchanged(ctx, w.tx, `
-		SELECT a.id, a.revision + coalesce(l.last_seq, 0)
-		FROM registry.anycast_allocation a
-		LEFT JOIN registry.outbox_lane l ON l.agg_type = 'anycast' AND l.agg_key = a.id::text
-		WHERE a.id = ANY ($1)`, relied, w.state.allocationRevision,
+	return lockUnchanged(ctx, w.tx, sqlImportAllocationRevisions, relied, w.state.allocationRevision,
 		func(p netip.Prefix) string { return "the anycast allocation of " + p.String() })
 }
+
+const sqlImportLockASNs = `
+SELECT number, revision
+FROM registry.asn
+WHERE number = ANY ($1)
+ORDER BY number
+FOR NO KEY UPDATE`
 
 func (w *importWrite) lockASNs(ctx context.Context) error {
 	relied := map[uint32]uint32{}
@@ -170,12 +189,7 @@ func (w *importWrite) lockASNs(ctx context.Context) error {
 	for i := range w.plan.DeleteASNs {
 		relied[w.plan.DeleteASNs[i].Number] = w.plan.DeleteASNs[i].Number
 	}
-	return lockUnchanged(ctx, w.tx, `
-		SELECT number, revision
-		FROM registry.asn
-		WHERE number = ANY ($1)
-		ORDER BY number
-		FOR NO KEY UPDATE`, relied, w.state.asnRevision, func(n uint32) string { return client.ASN(n).String() })
+	return lockUnchanged(ctx, w.tx, sqlImportLockASNs, relied, w.state.asnRevision, func(n uint32) string { return client.ASN(n).String() })
 }
 
 // lockUnchanged locks rows and refuses if one is no longer of the revision that
@@ -243,7 +257,7 @@ func (w *importWrite) lockLanes(ctx context.Context) error {
 	if len(keys) == 0 {
 		return nil
 	}
-	return w.exec(ctx, "lock lanes", `SELECT registry.outbox_lock($1, $2)`, types, keys)
+	return w.exec(ctx, "lock lanes", sqlLockLanes, types, keys)
 }
 
 // touchedAllocations are the allocations that change, and those that may follow

@@ -3,7 +3,9 @@ package registry
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -82,34 +84,34 @@ func readImportState(ctx context.Context, tx pgx.Tx, scope *importScope) (*impor
 	return state, nil
 }
 
-const importPrefixColumns = `
-	SELECT p.id, p.prefix, coalesce(o.handle, ''), coalesce(r.handle, ''), p.name, p.kind, p.status, p.provenance,
-	       p.announced, p.origin_asn, p.max_length, p.reverse_mode, coalesce(s.servers, p.name_servers), p.ds, p.revision
-	FROM registry.prefix p
-	LEFT JOIN registry.organisation o ON o.id = p.organisation_id
-	LEFT JOIN registry.organisation r ON r.id = p.route_organisation_id
-	LEFT JOIN registry.name_server_set s ON s.id = p.name_server_set_id`
+const sqlImportPrefixes = `
+SELECT p.id, p.prefix, coalesce(o.handle, ''), coalesce(r.handle, ''), p.name, p.kind, p.status, p.provenance,
+       p.announced, p.origin_asn, p.max_length, p.reverse_mode, coalesce(s.servers, p.name_servers), p.ds, p.revision
+FROM registry.prefix p
+LEFT JOIN registry.organisation o ON o.id = p.organisation_id
+LEFT JOIN registry.organisation r ON r.id = p.route_organisation_id
+LEFT JOIN registry.name_server_set s ON s.id = p.name_server_set_id`
 
-// importPrefixScope keeps to what is inside the named prefixes (in the order of
-// cidr, that is what lies between a prefix and its last address) and around them.
-const importPrefixScope = `
-	WHERE p.id IN (
-	  SELECT q.id
-	  FROM unnest($1::cidr[]) AS named (prefix)
-	  JOIN registry.prefix q
-	    ON q.prefix >= named.prefix
-	   AND q.prefix <= set_masklen(broadcast(named.prefix), CASE family(named.prefix) WHEN 4 THEN 32 ELSE 128 END)
-	  UNION
-	  SELECT q.id
-	  FROM unnest($1::cidr[]) AS named (prefix)
-	  CROSS JOIN LATERAL generate_series(0, masklen(named.prefix) - 1) AS length
-	  JOIN registry.prefix q ON q.prefix = set_masklen(named.prefix, length)
-	)`
+// sqlImportPrefixesNear keeps to what is inside the named prefixes (in the order
+// of cidr, that is what lies between a prefix and its last address) and around them.
+const sqlImportPrefixesNear = sqlImportPrefixes + `
+WHERE p.id IN (
+  SELECT q.id
+  FROM unnest($1::cidr[]) AS named (prefix)
+  JOIN registry.prefix q
+    ON q.prefix >= named.prefix
+   AND q.prefix <= set_masklen(broadcast(named.prefix), CASE family(named.prefix) WHEN 4 THEN 32 ELSE 128 END)
+  UNION
+  SELECT q.id
+  FROM unnest($1::cidr[]) AS named (prefix)
+  CROSS JOIN LATERAL generate_series(0, masklen(named.prefix) - 1) AS length
+  JOIN registry.prefix q ON q.prefix = set_masklen(named.prefix, length)
+)`
 
 func (s *importState) readPrefixes(ctx context.Context, tx pgx.Tx, scope *importScope) error {
-	sql, args := importPrefixColumns, []any(nil)
+	sql, args := sqlImportPrefixes, []any(nil)
 	if scope != nil {
-		sql, args = sql+importPrefixScope, []any{scope.prefixes}
+		sql, args = sqlImportPrefixesNear, []any{scope.prefixes}
 	}
 	rows, err := tx.Query(ctx, sql, args...)
 	if err != nil {
@@ -136,22 +138,25 @@ func (s *importState) readPrefixes(ctx context.Context, tx pgx.Tx, scope *import
 	return nil
 }
 
+const (
+	sqlImportAllocationsFrom = `
+SELECT a.id, a.prefix, a.container_id, a.service, a.revision + coalesce(l.last_seq, 0), r.id, r.asn, r.max_length, r.active
+FROM registry.anycast_allocation a
+LEFT JOIN registry.outbox_lane l ON l.agg_type = 'anycast' AND l.agg_key = a.id::text
+LEFT JOIN registry.anycast_route_origin r ON r.allocation_id = a.id`
+	sqlImportAllocationsOrder = `
+ORDER BY a.id, r.asn, r.max_length`
+	sqlImportAllocations     = sqlImportAllocationsFrom + sqlImportAllocationsOrder
+	sqlImportAllocationsNear = sqlImportAllocationsFrom + `
+WHERE a.container_id = ANY ($1)` + sqlImportAllocationsOrder
+)
+
 func (s *importState) readAllocations(ctx context.Context, tx pgx.Tx, scope *importScope) error {
-	sql, args := `
-	SELECT a.id, a.prefix, a.container_id, a.service, a.revision + coalesce(l.last_seq, 0), r.id, r.asn, r.max_length, r.active
-	FROM registry.anycast_allocation a
-	LEFT JOIN registry.outbox_lane l ON l.agg_type = 'anycast' AND l.agg_key = a.id::text
-	LEFT JOIN registry.anycast_route_origin r ON r.allocation_id = a.id`, []any(nil)
+	sql, args := sqlImportAllocations, []any(nil)
 	if scope != nil {
-		ids := make([]int64, 0, len(s.prefixRevision))
-		for id := range s.prefixRevision {
-			ids = append(ids, id)
-		}
-		sql, args = sql+`
-	WHERE a.container_id = ANY ($1)`, []any{ids}
+		sql, args = sqlImportAllocationsNear, []any{slices.Collect(maps.Keys(s.prefixRevision))}
 	}
-	rows, err := tx.Query(ctx, sql+`
-	ORDER BY a.id, r.asn, r.max_length`, args...)
+	rows, err := tx.Query(ctx, sql, args...)
 	if err != nil {
 		return fmt.Errorf("read anycast allocations: %w", err)
 	}
@@ -183,14 +188,19 @@ func (s *importState) readAllocations(ctx context.Context, tx pgx.Tx, scope *imp
 	return nil
 }
 
+const (
+	sqlImportASNs = `
+SELECT n.number, coalesce(o.handle, ''), n.name, n.revision
+FROM registry.asn n
+LEFT JOIN registry.organisation o ON o.id = n.organisation_id`
+	sqlImportASNsNamed = sqlImportASNs + `
+WHERE n.number = ANY ($1)`
+)
+
 func (s *importState) readASNs(ctx context.Context, tx pgx.Tx, scope *importScope) error {
-	sql, args := `
-	SELECT n.number, coalesce(o.handle, ''), n.name, n.revision
-	FROM registry.asn n
-	LEFT JOIN registry.organisation o ON o.id = n.organisation_id`, []any(nil)
+	sql, args := sqlImportASNs, []any(nil)
 	if scope != nil {
-		sql, args = sql+`
-	WHERE n.number = ANY ($1)`, []any{scope.asns}
+		sql, args = sqlImportASNsNamed, []any{scope.asns}
 	}
 	rows, err := tx.Query(ctx, sql, args...)
 	if err != nil {
@@ -211,19 +221,24 @@ func (s *importState) readASNs(ctx context.Context, tx pgx.Tx, scope *importScop
 	return nil
 }
 
+const (
+	sqlImportHandles = `
+SELECT o.handle
+FROM registry.organisation o`
+	sqlImportHandlesNamed = sqlImportHandles + `
+WHERE lower(o.handle) IN (SELECT lower(h) FROM unnest($1::text[]) h)`
+)
+
 // readOrganisations reads all organisations that the input names or that hold
 // what was read before.
 func (s *importState) readOrganisations(ctx context.Context, tx pgx.Tx, scope *importScope) error {
-	sql, args := `
-	SELECT o.handle
-	FROM registry.organisation o`, []any(nil)
+	sql, args := sqlImportHandles, []any(nil)
 	if scope != nil {
 		handles := scope.handles
 		for i := range s.Prefixes {
 			handles = append(handles, s.Prefixes[i].Organisation, s.Prefixes[i].RouteOrganisation)
 		}
-		sql, args = sql+`
-	WHERE lower(o.handle) IN (SELECT lower(h) FROM unnest($1::text[]) h)`, []any{handles}
+		sql, args = sqlImportHandlesNamed, []any{handles}
 	}
 	rows, err := tx.Query(ctx, sql, args...)
 	if err != nil {
@@ -238,6 +253,11 @@ func (s *importState) readOrganisations(ctx context.Context, tx pgx.Tx, scope *i
 	}
 	return nil
 }
+
+const sqlImportRecords = `
+SELECT prefix_id, address
+FROM registry.ptr_record
+WHERE prefix_id = ANY ($1)`
 
 // lostRecords finds what deleting prefixes would lose: PTR records that no other
 // prefix covers, as plan leaves them. It tells each such prefix so, and returns
@@ -258,10 +278,7 @@ func (s *importState) lostRecords(ctx context.Context, tx pgx.Tx, plan *rpsl.Pla
 		delete(stays, plan.DeletePrefixes[i].CIDR)
 		deleted = append(deleted, plan.DeletePrefixes[i].ID)
 	}
-	rows, err := tx.Query(ctx, `
-		SELECT prefix_id, address
-		FROM registry.ptr_record
-		WHERE prefix_id = ANY ($1)`, deleted)
+	rows, err := tx.Query(ctx, sqlImportRecords, deleted)
 	if err != nil {
 		return false, fmt.Errorf("read PTR records: %w", err)
 	}

@@ -12,33 +12,37 @@ import (
 	"hubn/registry/rpsl"
 )
 
+const sqlImportStage = `
+CREATE TEMP TABLE import_prefix (
+  op                 text NOT NULL,
+  id                 bigint,
+  prefix             cidr NOT NULL,
+  parent             cidr,
+  depth              integer NOT NULL,
+  organisation       text NOT NULL,
+  route_organisation text NOT NULL,
+  name               text NOT NULL,
+  kind               text NOT NULL,
+  status             text NOT NULL,
+  provenance         text NOT NULL,
+  announced          boolean NOT NULL,
+  origin_asn         bigint,
+  max_length         smallint,
+  reverse_changed    boolean NOT NULL,
+  reverse_mode       text NOT NULL,
+  name_servers       text[] NOT NULL,
+  ds                 jsonb NOT NULL
+) ON COMMIT DROP`
+
+const sqlImportAnalyse = `ANALYZE import_prefix`
+
 // stage copies the planned prefixes into a table of this transaction.
 func (w *importWrite) stage(ctx context.Context) error {
 	p := w.plan
 	if len(p.InsertPrefixes)+len(p.UpdatePrefixes)+len(p.DeletePrefixes) == 0 {
 		return nil
 	}
-	if err := w.exec(ctx, "make the staging table", `
-		CREATE TEMP TABLE import_prefix (
-		  op                 text NOT NULL,
-		  id                 bigint,
-		  prefix             cidr NOT NULL,
-		  parent             cidr,
-		  depth              integer NOT NULL,
-		  organisation       text NOT NULL,
-		  route_organisation text NOT NULL,
-		  name               text NOT NULL,
-		  kind               text NOT NULL,
-		  status             text NOT NULL,
-		  provenance         text NOT NULL,
-		  announced          boolean NOT NULL,
-		  origin_asn         bigint,
-		  max_length         smallint,
-		  reverse_changed    boolean NOT NULL,
-		  reverse_mode       text NOT NULL,
-		  name_servers       text[] NOT NULL,
-		  ds                 jsonb NOT NULL
-		) ON COMMIT DROP`); err != nil {
+	if err := w.exec(ctx, "make the staging table", sqlImportStage); err != nil {
 		return err
 	}
 	rows := make([]stagedPrefix, 0, len(p.InsertPrefixes)+len(p.UpdatePrefixes)+len(p.DeletePrefixes))
@@ -57,7 +61,7 @@ func (w *importWrite) stage(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("stage prefixes: %w", err)
 	}
-	return w.exec(ctx, "analyse the staging table", `ANALYZE import_prefix`)
+	return w.exec(ctx, "analyse the staging table", sqlImportAnalyse)
 }
 
 // stagedPrefix is a row of the staging table.
@@ -102,6 +106,20 @@ func (s stagedPrefix) values() ([]any, error) {
 	}, nil
 }
 
+const sqlImportInsertPrefixes = `
+INSERT INTO registry.prefix
+  (prefix, parent_id, parent_prefix, organisation_id, route_organisation_id, name, kind, status, provenance,
+   announced, origin_asn, max_length, reverse_mode, name_servers, ds)
+SELECT i.prefix, q.id, q.prefix, o.id, r.id, i.name, i.kind, i.status, i.provenance,
+       i.announced, i.origin_asn, i.max_length, i.reverse_mode, i.name_servers, i.ds
+FROM import_prefix i
+LEFT JOIN registry.prefix q ON q.prefix = i.parent
+LEFT JOIN registry.organisation o ON lower(o.handle) = lower(nullif(i.organisation, ''))
+LEFT JOIN registry.organisation r ON lower(r.handle) = lower(nullif(i.route_organisation, ''))
+WHERE i.op = 'insert'
+  AND i.depth = $1
+ORDER BY hashtext(i.prefix::text)`
+
 // insertPrefixes inserts parents before children, and those of one depth in no
 // order: a sorted load makes the index of the exclusion constraint five times slower.
 func (w *importWrite) insertPrefixes(ctx context.Context) error {
@@ -110,24 +128,36 @@ func (w *importWrite) insertPrefixes(ctx context.Context) error {
 		deepest = max(deepest, depth)
 	}
 	for depth := range deepest + 1 {
-		if err := w.exec(ctx, "insert prefixes", `
-			INSERT INTO registry.prefix
-			  (prefix, parent_id, parent_prefix, organisation_id, route_organisation_id, name, kind, status, provenance,
-			   announced, origin_asn, max_length, reverse_mode, name_servers, ds)
-			SELECT i.prefix, q.id, q.prefix, o.id, r.id, i.name, i.kind, i.status, i.provenance,
-			       i.announced, i.origin_asn, i.max_length, i.reverse_mode, i.name_servers, i.ds
-			FROM import_prefix i
-			LEFT JOIN registry.prefix q ON q.prefix = i.parent
-			LEFT JOIN registry.organisation o ON lower(o.handle) = lower(nullif(i.organisation, ''))
-			LEFT JOIN registry.organisation r ON lower(r.handle) = lower(nullif(i.route_organisation, ''))
-			WHERE i.op = 'insert'
-			  AND i.depth = $1
-			ORDER BY hashtext(i.prefix::text)`, depth); err != nil {
+		if err := w.exec(ctx, "insert prefixes", sqlImportInsertPrefixes, depth); err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+const sqlImportUpdatePrefixes = `
+UPDATE registry.prefix p
+SET parent_id = q.id,
+    parent_prefix = q.prefix,
+    organisation_id = o.id,
+    route_organisation_id = r.id,
+    name = i.name,
+    kind = i.kind,
+    status = i.status,
+    provenance = i.provenance,
+    announced = i.announced,
+    origin_asn = i.origin_asn,
+    max_length = i.max_length,
+    reverse_mode = i.reverse_mode,
+    name_servers = CASE WHEN i.reverse_changed THEN i.name_servers ELSE p.name_servers END,
+    name_server_set_id = CASE WHEN i.reverse_changed THEN NULL ELSE p.name_server_set_id END,
+    ds = CASE WHEN i.reverse_changed THEN i.ds ELSE p.ds END
+FROM import_prefix i
+LEFT JOIN registry.prefix q ON q.prefix = i.parent
+LEFT JOIN registry.organisation o ON lower(o.handle) = lower(nullif(i.organisation, ''))
+LEFT JOIN registry.organisation r ON lower(r.handle) = lower(nullif(i.route_organisation, ''))
+WHERE i.op = 'update'
+  AND p.id = i.id`
 
 // updatePrefixes writes complete rows; the reverse-DNS columns only where they
 // change, so that a shared set of name servers stays referred to.
@@ -135,41 +165,25 @@ func (w *importWrite) updatePrefixes(ctx context.Context) error {
 	if len(w.plan.UpdatePrefixes) == 0 {
 		return nil
 	}
-	return w.exec(ctx, "update prefixes", `
-		UPDATE registry.prefix p
-		SET parent_id = q.id,
-		    parent_prefix = q.prefix,
-		    organisation_id = o.id,
-		    route_organisation_id = r.id,
-		    name = i.name,
-		    kind = i.kind,
-		    status = i.status,
-		    provenance = i.provenance,
-		    announced = i.announced,
-		    origin_asn = i.origin_asn,
-		    max_length = i.max_length,
-		    reverse_mode = i.reverse_mode,
-		    name_servers = CASE WHEN i.reverse_changed THEN i.name_servers ELSE p.name_servers END,
-		    name_server_set_id = CASE WHEN i.reverse_changed THEN NULL ELSE p.name_server_set_id END,
-		    ds = CASE WHEN i.reverse_changed THEN i.ds ELSE p.ds END
-		FROM import_prefix i
-		LEFT JOIN registry.prefix q ON q.prefix = i.parent
-		LEFT JOIN registry.organisation o ON lower(o.handle) = lower(nullif(i.organisation, ''))
-		LEFT JOIN registry.organisation r ON lower(r.handle) = lower(nullif(i.route_organisation, ''))
-		WHERE i.op = 'update'
-		  AND p.id = i.id`)
+	return w.exec(ctx, "update prefixes", sqlImportUpdatePrefixes)
 }
+
+const sqlImportDeletePrefixes = `
+DELETE FROM registry.prefix p
+USING import_prefix i
+WHERE i.op = 'delete'
+  AND p.id = i.id`
 
 func (w *importWrite) deletePrefixes(ctx context.Context) error {
 	if len(w.plan.DeletePrefixes) == 0 {
 		return nil
 	}
-	return w.exec(ctx, "delete prefixes", `
-		DELETE FROM registry.prefix p
-		USING import_prefix i
-		WHERE i.op = 'delete'
-		  AND p.id = i.id`)
+	return w.exec(ctx, "delete prefixes", sqlImportDeletePrefixes)
 }
+
+const sqlImportDeleteAllocations = `
+DELETE FROM registry.anycast_allocation
+WHERE id = ANY ($1)`
 
 func (w *importWrite) deleteAllocations(ctx context.Context) error {
 	if len(w.plan.DeleteAllocations) == 0 {
@@ -179,9 +193,7 @@ func (w *importWrite) deleteAllocations(ctx context.Context) error {
 	for i := range w.plan.DeleteAllocations {
 		ids[i] = w.plan.DeleteAllocations[i].ID
 	}
-	return w.exec(ctx, "delete anycast allocations", `
-		DELETE FROM registry.anycast_allocation
-		WHERE id = ANY ($1)`, ids)
+	return w.exec(ctx, "delete anycast allocations", sqlImportDeleteAllocations, ids)
 }
 
 // rehomed are the prefixes whose PTR records and anycast allocations may belong
@@ -200,6 +212,37 @@ func (w *importWrite) rehomed() []int64 {
 	return slices.Compact(ids)
 }
 
+const sqlImportMoveRecords = `
+UPDATE registry.ptr_record r
+SET prefix_id = moved.prefix_id,
+    prefix = moved.prefix
+FROM (
+  SELECT t.id, c.id AS prefix_id, c.prefix
+  FROM registry.ptr_record t
+  CROSS JOIN LATERAL registry.prefix_covering(t.address, false) c
+  WHERE t.prefix_id = ANY ($1)
+    AND c.id <> t.prefix_id
+  ORDER BY t.id
+  FOR NO KEY UPDATE OF t
+) moved
+WHERE r.id = moved.id`
+
+const sqlImportMoveAllocations = `
+UPDATE registry.anycast_allocation a
+SET container_id = moved.container_id,
+    container = moved.container,
+    organisation_id = moved.organisation_id
+FROM (
+  SELECT t.id, c.id AS container_id, c.prefix AS container, c.organisation_id
+  FROM registry.anycast_allocation t
+  CROSS JOIN LATERAL registry.prefix_covering(t.prefix, false) c
+  WHERE t.container_id = ANY ($1)
+    AND c.id <> t.container_id
+  ORDER BY t.id
+  FOR NO KEY UPDATE OF t
+) moved
+WHERE a.id = moved.id`
+
 // rehome moves PTR records and anycast allocations into the smallest prefix that
 // covers them now: another than before where a prefix came or went between.
 func (w *importWrite) rehome(ctx context.Context) error {
@@ -207,132 +250,29 @@ func (w *importWrite) rehome(ctx context.Context) error {
 	if len(around) == 0 {
 		return nil
 	}
-	if err := w.exec(ctx, "move PTR records", `
-		UPDATE registry.ptr_record r
-		SET prefix_id = moved.prefix_id,
-		    prefix = moved.prefix
-		FROM (
-		  SELECT t.id, c.id AS prefix_id, c.prefix
-		  FROM registry.ptr_record t
-		  CROSS JOIN LATERAL registry.prefix_covering(t.address, false) c
-		  WHERE t.prefix_id = ANY ($1)
-		    AND c.id <> t.prefix_id
-		  ORDER BY t.id
-		  FOR NO KEY UPDATE OF t
-		) moved
-		WHERE r.id = moved.id`, around); err != nil {
+	if err := w.exec(ctx, "move PTR records", sqlImportMoveRecords, around); err != nil {
 		return err
 	}
-	return w.exec(ctx, "move anycast allocations", `
-		UPDATE registry.anycast_allocation a
-		SET container_id = moved.container_id,
-		    container = moved.container,
-		    organisation_id = moved.organisation_id
-		FROM (
-		  SELECT t.id, c.id AS container_id, c.prefix AS container, c.organisation_id
-		  FROM registry.anycast_allocation t
-		  CROSS JOIN LATERAL registry.prefix_covering(t.prefix, false) c
-		  WHERE t.container_id = ANY ($1)
-		    AND c.id <> t.container_id
-		  ORDER BY t.id
-		  FOR NO KEY UPDATE OF t
-		) moved
-		WHERE a.id = moved.id`, around)
+	return w.exec(ctx, "move anycast allocations", sqlImportMoveAllocations, around)
 }
 
-// originRows are route origins as columns, for unnest.
-type originRows struct {
-	ids, asns  []int64
-	maxLengths []*int
-	actives    []bool
-	prefixes   []netip.Prefix
-	services   []string
-	parents    []int64
-}
+const sqlImportInsertASNs = `
+INSERT INTO registry.asn (number, organisation_id, name)
+SELECT i.number, o.id, i.name
+FROM unnest($1::bigint[], $2::text[], $3::text[]) AS i (number, organisation, name)
+LEFT JOIN registry.organisation o ON lower(o.handle) = lower(nullif(i.organisation, ''))`
 
-func (r *originRows) add(a *rpsl.Allocation, o rpsl.RouteOrigin) {
-	r.ids = append(r.ids, o.ID)
-	r.asns = append(r.asns, int64(o.ASN))
-	r.maxLengths = append(r.maxLengths, o.MaxLength)
-	r.actives = append(r.actives, o.Active)
-	r.prefixes = append(r.prefixes, a.Prefix)
-	r.services = append(r.services, a.Service)
-	r.parents = append(r.parents, a.ID)
-}
+const sqlImportUpdateASNs = `
+UPDATE registry.asn n
+SET organisation_id = o.id,
+    name = i.name
+FROM unnest($1::bigint[], $2::text[], $3::text[]) AS i (number, organisation, name)
+LEFT JOIN registry.organisation o ON lower(o.handle) = lower(nullif(i.organisation, ''))
+WHERE n.number = i.number`
 
-// updateOrigins turns the origins of allocations that stay into the new ones.
-// Rows go before others change into what they were.
-func (w *importWrite) updateOrigins(ctx context.Context) error {
-	var gone []int64
-	var changed, added originRows
-	for i := range w.plan.UpdateAllocations {
-		u := &w.plan.UpdateAllocations[i]
-		for _, o := range u.DeleteOrigins {
-			gone = append(gone, o.ID)
-		}
-		for _, o := range u.UpdateOrigins {
-			changed.add(&u.Now, o)
-		}
-		for _, o := range u.InsertOrigins {
-			added.add(&u.Now, o)
-		}
-	}
-	if len(gone) > 0 {
-		if err := w.exec(ctx, "delete route origins", `
-			DELETE FROM registry.anycast_route_origin
-			WHERE id = ANY ($1)`, gone); err != nil {
-			return err
-		}
-	}
-	if len(changed.ids) > 0 {
-		if err := w.exec(ctx, "update route origins", `
-			UPDATE registry.anycast_route_origin r
-			SET asn = c.asn,
-			    max_length = c.max_length,
-			    active = c.active
-			FROM unnest($1::bigint[], $2::bigint[], $3::smallint[], $4::boolean[]) AS c (id, asn, max_length, active)
-			WHERE r.id = c.id`, changed.ids, changed.asns, changed.maxLengths, changed.actives); err != nil {
-			return err
-		}
-	}
-	if len(added.ids) == 0 {
-		return nil
-	}
-	return w.exec(ctx, "insert route origins", `
-		INSERT INTO registry.anycast_route_origin (allocation_id, prefix, asn, max_length, active)
-		SELECT *
-		FROM unnest($1::bigint[], $2::cidr[], $3::bigint[], $4::smallint[], $5::boolean[])`,
-		added.parents, added.prefixes, added.asns, added.maxLengths, added.actives)
-}
-
-func (w *importWrite) insertAllocations(ctx context.Context) error {
-	if len(w.plan.InsertAllocations) == 0 {
-		return nil
-	}
-	var prefixes []netip.Prefix
-	var services []string
-	var origins originRows
-	for i := range w.plan.InsertAllocations {
-		a := &w.plan.InsertAllocations[i]
-		prefixes, services = append(prefixes, a.Prefix), append(services, a.Service)
-		for _, o := range a.Origins {
-			origins.add(a, o)
-		}
-	}
-	if err := w.exec(ctx, "insert anycast allocations", `
-		INSERT INTO registry.anycast_allocation (prefix, service)
-		SELECT *
-		FROM unnest($1::cidr[], $2::text[])`, prefixes, services); err != nil {
-		return err
-	}
-	return w.exec(ctx, "insert route origins", `
-		INSERT INTO registry.anycast_route_origin (allocation_id, prefix, asn, max_length, active)
-		SELECT a.id, a.prefix, o.asn, o.max_length, o.active
-		FROM unnest($1::cidr[], $2::text[], $3::bigint[], $4::smallint[], $5::boolean[])
-		  AS o (prefix, service, asn, max_length, active)
-		JOIN registry.anycast_allocation a USING (prefix, service)`,
-		origins.prefixes, origins.services, origins.asns, origins.maxLengths, origins.actives)
-}
+const sqlImportDeleteASNs = `
+DELETE FROM registry.asn
+WHERE number = ANY ($1)`
 
 func (w *importWrite) writeASNs(ctx context.Context) error {
 	columns := func(rows []rpsl.ASN) (numbers []int64, holders, names []string) {
@@ -342,11 +282,7 @@ func (w *importWrite) writeASNs(ctx context.Context) error {
 		return numbers, holders, names
 	}
 	if numbers, holders, names := columns(w.plan.InsertASNs); len(numbers) > 0 {
-		if err := w.exec(ctx, "insert AS numbers", `
-			INSERT INTO registry.asn (number, organisation_id, name)
-			SELECT i.number, o.id, i.name
-			FROM unnest($1::bigint[], $2::text[], $3::text[]) AS i (number, organisation, name)
-			LEFT JOIN registry.organisation o ON lower(o.handle) = lower(nullif(i.organisation, ''))`,
+		if err := w.exec(ctx, "insert AS numbers", sqlImportInsertASNs,
 			numbers, holders, names); err != nil {
 			return err
 		}
@@ -356,20 +292,12 @@ func (w *importWrite) writeASNs(ctx context.Context) error {
 		updated[i] = w.plan.UpdateASNs[i].Now
 	}
 	if numbers, holders, names := columns(updated); len(numbers) > 0 {
-		if err := w.exec(ctx, "update AS numbers", `
-			UPDATE registry.asn n
-			SET organisation_id = o.id,
-			    name = i.name
-			FROM unnest($1::bigint[], $2::text[], $3::text[]) AS i (number, organisation, name)
-			LEFT JOIN registry.organisation o ON lower(o.handle) = lower(nullif(i.organisation, ''))
-			WHERE n.number = i.number`, numbers, holders, names); err != nil {
+		if err := w.exec(ctx, "update AS numbers", sqlImportUpdateASNs, numbers, holders, names); err != nil {
 			return err
 		}
 	}
 	if numbers, _, _ := columns(w.plan.DeleteASNs); len(numbers) > 0 {
-		return w.exec(ctx, "delete AS numbers", `
-			DELETE FROM registry.asn
-			WHERE number = ANY ($1)`, numbers)
+		return w.exec(ctx, "delete AS numbers", sqlImportDeleteASNs, numbers)
 	}
 	return nil
 }
