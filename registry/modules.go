@@ -72,6 +72,11 @@ SET address = EXCLUDED.address,
     interval_seconds = EXCLUDED.interval_seconds,
     started_at = EXCLUDED.started_at,
     seen_at = EXCLUDED.seen_at`
+	sqlStreamBarriers = `
+SELECT l.agg_key::integer, l.last_seq, l.last_event_at
+FROM registry.outbox_lane l
+WHERE l.agg_type = 'barrier'
+ORDER BY l.agg_key`
 	// An instance that ended without a word is listed for a day.
 	sqlForgetInstances = `
 DELETE FROM registry.module_instance
@@ -105,7 +110,14 @@ func (s *service) heartbeat(ctx context.Context, in *heartbeatInput) (*heartbeat
 			orEmptyObject(h.Status), h.IntervalSeconds, h.StartedAt); err != nil {
 			return err
 		}
-		_, err = tx.Exec(ctx, sqlForgetInstances, in.Name, in.Instance)
+		if _, err := tx.Exec(ctx, sqlForgetInstances, in.Name, in.Instance); err != nil {
+			return err
+		}
+		rows, err := tx.Query(ctx, sqlStreamBarriers)
+		if err != nil {
+			return err
+		}
+		out.Body.Barriers, err = pgx.CollectRows(rows, pgx.RowToStructByPos[client.StreamBarrier])
 		return err
 	})
 	if err != nil {

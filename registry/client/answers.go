@@ -62,6 +62,17 @@ type HeartbeatAnswer struct {
 	Lineage string `json:"lineage"`
 	// Registered says that this heartbeat registered the module.
 	Registered bool `json:"registered"`
+	// Barriers are the newest barrier of each stream that had one. A module that
+	// scans everything after this answer has what stood before them, also where
+	// their events are lost.
+	Barriers []StreamBarrier `json:"barriers,omitempty"`
+}
+
+// StreamBarrier is the newest barrier of one stream.
+type StreamBarrier struct {
+	Stream   int       `json:"stream"`
+	Version  int64     `json:"version"`
+	RaisedAt time.Time `json:"raised_at"`
 }
 
 // ModuleList answers GET /v1/modules.

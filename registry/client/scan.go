@@ -100,7 +100,13 @@ func (c *Client) ScanIDs(ctx context.Context, kind Kind, since string, each func
 		return SourceIDsHead{}, 0, unavailable(NotRegistry, call, "%v", err)
 	}
 	r := idReader{ctx: ctx, call: call, lines: bufio.NewReaderSize(resp.Body, 64<<10), watchdog: watchdog, silence: c.silence}
-	return r.read(resp.Header.Get(LineageHeader), each)
+	head, count, err := r.read(resp.Header.Get(LineageHeader), each)
+	if err == nil {
+		// The end of the stream is read too: a connection that is dropped before
+		// it looks to the Registry like a caller who gave up.
+		_, _ = io.Copy(io.Discard, io.LimitReader(r.lines, maxProblem))
+	}
+	return head, count, err
 }
 
 // idReader reads one stream of ids.
