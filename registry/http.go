@@ -81,6 +81,7 @@ type service struct {
 
 	mux     *http.ServeMux
 	api     huma.API
+	needs   map[string]permission // of every operation
 	openapi []byte
 }
 
@@ -97,6 +98,7 @@ func newService(o Options) *service {
 		static:         newStaticTokens(o.StaticTokens),
 		logins:         newLoginLimiter(o.Settings.LoginFailuresPerMinute, o.Clock),
 		mux:            http.NewServeMux(),
+		needs:          map[string]permission{},
 	}
 	s.wake = newWake(o.Redis, o.Names.Wake(), o.Log, s.metrics.hints)
 	s.api = newAPI(s.mux, o.Version)
@@ -189,6 +191,7 @@ func register[I, O any](s *service, o operation, handler func(context.Context, *
 	if _, known := access[o.needs]; !known {
 		panic("registry: operation " + o.id + " needs no known permission")
 	}
+	s.needs[o.id] = o.needs
 	if o.maxBody == 0 {
 		o.maxBody = s.settings.MaxBodyBytes
 	}
