@@ -99,6 +99,15 @@ Begin with ` + "`hubn dev`" + `: everything in one process on embedded services.
 	return root
 }
 
+// wiring is what the client commands need of this program.
+func wiring() cli.Wiring {
+	return cli.Wiring{
+		Usage:   func(err error) error { return usageError{err} },
+		Said:    errSaid,
+		Version: version(),
+	}
+}
+
 // noArguments refuses arguments; on a command with subcommands they are names
 // that do not exist.
 func noArguments(cmd *cobra.Command, args []string) error {

@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"hubn/outbox"
+	"hubn/registry"
 )
 
 // DefaultListen is where a process answers HTTP unless told otherwise: on
@@ -75,13 +78,15 @@ type DNSConfig struct {
 
 // RegistryConfig are the settings of the Registry, and where other modules find it.
 type RegistryConfig struct {
-	URL         string `yaml:"url"`
-	DatabaseURL string `yaml:"database_url"`
+	URL               string `yaml:"url"`
+	DatabaseURL       string `yaml:"database_url"`
+	registry.Settings `yaml:",inline"`
 }
 
 // OutboxConfig are the settings of the outbox worker.
 type OutboxConfig struct {
-	DatabaseURL string `yaml:"database_url"`
+	DatabaseURL     string `yaml:"database_url"`
+	outbox.Settings `yaml:",inline"`
 }
 
 // DefaultConfig is the configuration of a process that is told nothing.
@@ -93,6 +98,8 @@ func DefaultConfig() Config {
 		Log:             LogConfig{Level: "info", Format: "auto"},
 		Database:        DatabaseConfig{Migrate: true},
 		Redis:           RedisConfig{Prefix: "hubn"},
+		Registry:        RegistryConfig{Settings: registry.DefaultSettings()},
+		Outbox:          OutboxConfig{Settings: outbox.DefaultSettings()},
 	}
 }
 
@@ -157,13 +164,20 @@ func (c *Config) validate() error {
 	if c.Redis.Prefix == "" || strings.ContainsAny(c.Redis.Prefix, "{} \t\n") {
 		refuse("redis.prefix", c.Redis.Prefix, "write a word without blanks and braces: those mark the hash slot in Redis Cluster")
 	}
+	wrong = append(wrong, c.Outbox.Settings.Validate())
+	for _, s := range settings(c) {
+		// Bounds and timeouts: none of the Registry's can be off.
+		if strings.HasPrefix(s.path, "registry.") && s.value.CanInt() && s.value.Int() <= 0 {
+			refuse(s.path, fmt.Sprint(s.value), "write a value above zero")
+		}
+	}
 	return errors.Join(wrong...)
 }
 
 // validateSplit refuses what cannot work when the Registry runs in another
 // process: an embedded database or Redis would be another than the Registry's.
 func (c *Config) validateSplit(modules []string) error {
-	if len(modules) == 0 || slices.Contains(modules, nameRegistry) {
+	if slices.Contains(modules, nameRegistry) {
 		return nil
 	}
 	if c.databaseURL(c.Outbox.DatabaseURL) == "" && slices.Contains(modules, nameOutbox) {

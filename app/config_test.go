@@ -147,6 +147,8 @@ func TestSettingsThatCannotBeAreRefused(t *testing.T) {
 		{"half a certificate", func(c *Config) { c.TLS.Certificate = "a.pem" }, "tls.key"},
 		{"log level", func(c *Config) { c.Log.Level = "loud" }, `log.level is "loud"`},
 		{"log format", func(c *Config) { c.Log.Format = "xml" }, `log.format is "xml"`},
+		{"a bound of the registry", func(c *Config) { c.Registry.MaxConnections = 0 }, `registry.max_connections is "0"`},
+		{"a setting of the outbox", func(c *Config) { c.Outbox.Workers = -1 }, "outbox.workers is -1"},
 		{"redis prefix", func(c *Config) { c.Redis.Prefix = "a{b}" }, `redis.prefix is "a{b}"`},
 	}
 	for _, c := range cases {

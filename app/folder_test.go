@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"hubn/registry"
 )
 
 func openTestFolder(t *testing.T, dir string) *folder {
@@ -64,11 +66,11 @@ func TestFolderBelongsToOneProcess(t *testing.T) {
 
 func TestTokenIsMadeOnceForItsOwnerAlone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "admin.token")
-	first, err := readOrMakeToken(path, makeToken)
+	first, err := readOrMakeToken(path, registry.NewSecret)
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := readOrMakeToken(path, makeToken)
+	second, err := readOrMakeToken(path, registry.NewSecret)
 	if err != nil || second != first {
 		t.Errorf("second start: got another token (%v)", err)
 	}
@@ -82,7 +84,7 @@ func TestTokenIsMadeOnceForItsOwnerAlone(t *testing.T) {
 	if err := os.WriteFile(path, []byte("\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := readOrMakeToken(path, makeToken); err == nil {
+	if _, err := readOrMakeToken(path, registry.NewSecret); err == nil {
 		t.Error("an empty token was taken")
 	}
 }

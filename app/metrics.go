@@ -1,14 +1,8 @@
 package app
 
 import (
-	"crypto/rand"
-
 	"github.com/prometheus/client_golang/prometheus"
 )
-
-// makeToken makes a token that lives in a file and in memory only: "hubn_" and
-// 260 random bits. Registry.New takes it as it is.
-func makeToken() string { return "hubn_" + rand.Text() + rand.Text() }
 
 var (
 	moduleReady = prometheus.NewDesc("hubn_module_ready",

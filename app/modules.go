@@ -6,6 +6,9 @@ import (
 	"strings"
 
 	"hubn/app/module"
+	"hubn/outbox"
+	"hubn/outbox/event"
+	"hubn/registry"
 )
 
 // The names of everything that a process may run.
@@ -14,8 +17,8 @@ const (
 	nameRedis    = "redis"    // embedded
 	nameSchema   = "schema"
 	nameHTTP     = "http"
-	nameRegistry = "registry"
-	nameOutbox   = "outbox"
+	nameRegistry = registry.Name
+	nameOutbox   = outbox.Name
 )
 
 // entry is a row of the table of modules.
@@ -38,7 +41,43 @@ var table = []entry{
 	{namePostgres, "the embedded PostgreSQL, where no database is configured", (*process).embedsPostgres, nil, newPostgres},
 	{nameRedis, "the embedded Redis, where none is configured", (*process).embedsRedis, nil, newRedis},
 	{nameHTTP, "the listener: /healthz, /readyz, /status, /metrics and the modules' own paths", always, nil, newFront},
-	{nameSchema, "brings the database's schema up to date", always, []string{namePostgres}, newSchema},
+	{nameSchema, "brings the database's schema up to date", chosen(nameRegistry), []string{namePostgres}, newSchema},
+	{nameRegistry, "keeps the registry and answers its API", chosen(nameRegistry), []string{nameSchema, nameRedis}, newRegistry},
+	{nameOutbox, "publishes every committed change to Redis, in order", chosen(nameOutbox), []string{nameSchema, nameRedis}, newOutbox},
+}
+
+func newRegistry(p *process) (module.Module, error) {
+	client, err := p.redisClient()
+	if err != nil {
+		return nil, err
+	}
+	return registry.New(registry.Options{
+		Settings:       p.config.Registry.Settings,
+		DatabaseURL:    p.database(p.config.Registry.DatabaseURL),
+		Redis:          client,
+		Names:          event.Names{Prefix: p.config.Redis.Prefix},
+		StaticTokens:   []registry.StaticToken{{Token: p.adminToken, Name: "admin", Roles: []string{"admin"}}},
+		OwnNameservers: p.config.DNS.Nameservers,
+		Log:            p.moduleLog(nameRegistry),
+		Metrics:        p.freshMetrics(nameRegistry),
+		Version:        version(),
+		Clock:          p.now,
+	}), nil
+}
+
+func newOutbox(p *process) (module.Module, error) {
+	client, err := p.redisClient()
+	if err != nil {
+		return nil, err
+	}
+	return outbox.New(outbox.Options{
+		Settings:    p.config.Outbox.Settings,
+		DatabaseURL: p.database(p.config.Outbox.DatabaseURL),
+		Redis:       client,
+		Names:       event.Names{Prefix: p.config.Redis.Prefix},
+		Log:         p.moduleLog(nameOutbox),
+		Metrics:     p.freshMetrics(nameOutbox),
+	}), nil
 }
 
 func always(*process) bool { return true }

@@ -20,6 +20,7 @@ import (
 
 	"hubn/app/embedded"
 	"hubn/app/module"
+	"hubn/registry"
 )
 
 // process is one running hubn: what it was told, its data folder, and the units
@@ -101,6 +102,20 @@ func (p *process) units() []*unit {
 	return units
 }
 
+// moduleLog is the log of a module.
+func (p *process) moduleLog(name string) *slog.Logger { return p.log.With("module", name) }
+
+// freshMetrics is where a new instance of a module registers its metrics.
+func (p *process) freshMetrics(name string) *prometheus.Registry {
+	fresh := prometheus.NewRegistry()
+	for _, u := range p.supervisor.units {
+		if u.name == name {
+			u.metrics.Store(fresh)
+		}
+	}
+	return fresh
+}
+
 // vital tells whether the process ends when a unit cannot begin: retrying cannot
 // help where no other machine is involved.
 func (p *process) vital(name string) bool {
@@ -116,7 +131,7 @@ func (p *process) vital(name string) bool {
 // readTokens reads the tokens that open /status and /metrics.
 func (p *process) readTokens() ([][sha256.Size]byte, error) {
 	var err error
-	if p.adminToken, err = readOrMakeToken(p.adminTokenPath(), makeToken); err != nil {
+	if p.adminToken, err = readOrMakeToken(p.adminTokenPath(), registry.NewSecret); err != nil {
 		return nil, fmt.Errorf("admin_token_file: %w", err)
 	}
 	tokens := [][sha256.Size]byte{sha256.Sum256([]byte(p.adminToken))}

@@ -87,6 +87,7 @@ runs, the consumers that are registered with it. ` + "`hubn wait`" + ` waits for
 	}
 	cmd.AddCommand(cli.ModulesForget(clientWiring()))
 	c.addFlags(cmd)
+	cmd.AddCommand(cli.ModulesForget(wiring()))
 	output := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		var list moduleList

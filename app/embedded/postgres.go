@@ -193,9 +193,11 @@ func (p *Postgres) arguments(more map[string]string) []string {
 	return args
 }
 
-// postgresLevel is how serious a line of the server's log is.
+// postgresLevel is how serious a line of the server's log is. That it refuses a
+// connection while it starts or stops is no trouble.
 func postgresLevel(line string) slog.Level {
-	if strings.Contains(line, "FATAL: ") || strings.Contains(line, "PANIC: ") {
+	serious := strings.Contains(line, "FATAL: ") || strings.Contains(line, "PANIC: ")
+	if serious && !strings.Contains(line, "the database system is ") {
 		return slog.LevelWarn
 	}
 	return slog.LevelDebug
