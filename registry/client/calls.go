@@ -90,6 +90,9 @@ func setPage(query url.Values, after string, limit int) {
 
 // Heartbeat says that an instance is alive; the first one registers its module.
 func (c *Client) Heartbeat(ctx context.Context, module, instance string, h Heartbeat) (out HeartbeatAnswer, err error) {
+	if h.Kinds == nil {
+		h.Kinds = []Kind{} // lists are never null
+	}
 	path := "/v1/modules/" + url.PathEscape(module) + "/instances/" + url.PathEscape(instance)
 	_, err = c.do(ctx, call{method: http.MethodPut, path: path, body: h}, &out)
 	return out, err
