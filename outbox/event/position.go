@@ -28,15 +28,15 @@ type position struct {
 // once too often, never too seldom; a group that has read nothing yet starts
 // with a scan anyway.
 func (p position) trimmed() bool {
-	const start = "0-0"
+	untouched := !idLess("0-0", p.delivered)
 	switch {
-	case p.delivered == start && p.added == 0:
+	case untouched && p.added == 0:
 		return false
 	case p.first == "":
 		return idLess(p.delivered, p.generated)
 	case !idLess(p.delivered, p.first):
 		return false
-	case p.added > 0 && (p.read > 0 || p.delivered == start):
+	case p.added > 0 && (p.read > 0 || untouched):
 		return p.added-p.length > p.read
 	default:
 		return true
@@ -83,7 +83,7 @@ func (s stream) undelivered(ctx context.Context, p position) (int64, error) {
 		return 0, nil
 	}
 	if p.read > 0 && p.lag >= 0 {
-		return p.lag, nil
+		return min(p.lag, p.length), nil // what was trimmed is not waited for
 	}
 	rest, err := s.redis.XRangeN(ctx, s.key, "("+p.delivered, "+", countLimit).Result()
 	return int64(len(rest)), err

@@ -81,10 +81,10 @@ func (r *postgresReplacement) Commit(ctx context.Context, reason string, hold []
 		if err := r.holdRest(ctx, tx, reason); err != nil {
 			return err
 		}
-		if err := r.takeStage(ctx, tx); err != nil {
+		if _, err := tx.Exec(ctx, s.sql["forget retries"]); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, s.sql["forget retries"]); err != nil {
+		if err := r.takeStage(ctx, tx); err != nil {
 			return err
 		}
 		_, err := tx.Exec(ctx, s.sql["set lineage"], r.lineage)
