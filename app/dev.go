@@ -5,13 +5,16 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 
 	"github.com/spf13/cobra"
+
+	"hubn/app/demo"
 )
 
 func devCommand() *cobra.Command {
 	var f serverFlags
-	demo := true
+	withDemo := true
 	cmd := &cobra.Command{
 		Use:   "dev",
 		Short: "Run everything in one process on embedded services",
@@ -22,7 +25,7 @@ where it all is, and the other commands find it there.`,
 		Args: noArguments,
 	}
 	f.addServerFlags(cmd)
-	cmd.Flags().BoolVar(&demo, "demo", true, "put a small registry of documentation prefixes into an empty registry")
+	cmd.Flags().BoolVar(&withDemo, "demo", true, "put a small registry of documentation prefixes into an empty registry")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		base := DefaultConfig()
 		base.Listen = "" // chosen once and kept, unless something sets it
@@ -31,11 +34,32 @@ where it all is, and the other commands find it there.`,
 			return err
 		}
 		return serve(cmd, config, f.modules, slog.LevelInfo, func(ctx context.Context, p *process) error {
+			if withDemo {
+				p.putDemo(ctx)
+			}
 			printWelcome(cmd.OutOrStdout(), p)
 			return nil
 		})
 	}
 	return cmd
+}
+
+// putDemo puts the demo into an empty Registry. Without it everything else works.
+func (p *process) putDemo(ctx context.Context) {
+	if !slices.Contains(p.modules, nameRegistry) {
+		return
+	}
+	registry, err := p.registryClient()
+	if err == nil {
+		defer registry.Close()
+		var created int
+		if created, err = demo.Put(ctx, registry); created > 0 {
+			p.log.Info("the registry was empty: a small demo of documentation prefixes was put in (--demo=false leaves it empty)", "objects", created)
+		}
+	}
+	if err != nil {
+		p.log.Error("the demo could not be put in", "error", err)
+	}
 }
 
 // printWelcome says where everything is, for the person who started it.

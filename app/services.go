@@ -13,6 +13,7 @@ import (
 
 	"hubn/app/embedded"
 	"hubn/app/module"
+	"hubn/registry/client"
 	"hubn/schema"
 )
 
@@ -214,6 +215,11 @@ func (p *process) registryURL() string {
 		return p.config.Registry.URL
 	}
 	return p.ownURL()
+}
+
+// registryClient is a client of the Registry with the administrator's token.
+func (p *process) registryClient() (*client.Client, error) {
+	return client.New(client.Options{URL: p.registryURL(), Token: p.adminToken, CAFile: p.config.TLS.Certificate})
 }
 
 // ownURL is the base URL of this process, without a path.
