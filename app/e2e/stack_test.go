@@ -124,13 +124,18 @@ func (p *process) end() {
 // launch runs something in the background until the test ends.
 func (s *stack) launch(name string, run func(context.Context, func()) error) *process {
 	s.t.Helper()
+	return launch(s.t, name, run)
+}
+
+func launch(t testing.TB, name string, run func(context.Context, func()) error) *process {
+	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
-	p := &process{t: s.t, name: name, stop: stop, ended: make(chan error, 1), ready: make(chan struct{})}
+	p := &process{t: t, name: name, stop: stop, ended: make(chan error, 1), ready: make(chan struct{})}
 	go func() {
 		p.ended <- run(ctx, func() { close(p.ready) })
 		close(p.ended)
 	}()
-	s.t.Cleanup(p.end)
+	t.Cleanup(p.end)
 	return p
 }
 
@@ -138,14 +143,20 @@ func (s *stack) launch(name string, run func(context.Context, func()) error) *pr
 func (s *stack) start(name string, run func(context.Context, func()) error) *process {
 	s.t.Helper()
 	p := s.launch(name, run)
+	p.waitReady()
+	return p
+}
+
+// waitReady waits until it is ready.
+func (p *process) waitReady() {
+	p.t.Helper()
 	select {
 	case <-p.ready:
 	case err := <-p.ended:
-		s.t.Fatalf("%s did not start: %v", name, err)
+		p.t.Fatalf("%s did not start: %v", p.name, err)
 	case <-time.After(time.Minute):
-		s.t.Fatalf("%s was not ready within a minute", name)
+		p.t.Fatalf("%s was not ready within a minute", p.name)
 	}
-	return p
 }
 
 // worker starts an outbox worker.
