@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
 
@@ -21,7 +22,7 @@ import (
 // serving is a Registry that runs over real PostgreSQL and answers real HTTP.
 type serving struct {
 	t     testing.TB
-	db    *schematest.DB
+	db    databaseServer
 	pool  *pgxpool.Pool // of the database's owner: plain SQL
 	url   string
 	names event.Names
@@ -30,10 +31,22 @@ type serving struct {
 	admin, operator, viewer, module *client.Client
 }
 
+// databaseServer is where a Registry keeps its data: a database of the shared
+// server, or a server of the test's own.
+type databaseServer interface {
+	URL(role string) string
+	Pool(t testing.TB, role string) *pgxpool.Pool
+	Conn(t testing.TB, role string) *pgx.Conn
+}
+
 // serve runs a Registry on a database of its own; r may be nil.
 func serve(t testing.TB, r redis.UniversalClient) *serving {
 	t.Helper()
-	db := schematest.New(t)
+	return serveOn(t, schematest.New(t), r)
+}
+
+func serveOn(t testing.TB, db databaseServer, r redis.UniversalClient) *serving {
+	t.Helper()
 	s := &serving{t: t, db: db, pool: db.Pool(t, ""), names: event.Names{Prefix: "hubn"}}
 	tokens := map[string]registry.StaticToken{}
 	for _, role := range []string{"admin", "operator", "viewer", "module"} {
