@@ -33,9 +33,9 @@ FROM (
    LIMIT $4)
   UNION
   (SELECT l.agg_type, l.agg_key
-   FROM registry.outbox_lane l
+   FROM (` + unpublished + `
+   ) l
    WHERE $1 = 'failed'
-     AND l.pub_seq < l.last_seq
      AND l.attempts >= 20
      AND (l.agg_type, l.agg_key) > ($2, $3)
    ORDER BY l.agg_type, l.agg_key

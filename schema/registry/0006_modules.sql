@@ -115,9 +115,17 @@ DECLARE
 BEGIN
   INSERT INTO registry.barrier (lineage) VALUES (registry.lineage_current()) RETURNING id INTO new_id;
   INSERT INTO registry.barrier_lane (barrier_id, lane_id, seq)
+  -- Two questions, each with a partial index that holds little else.
   SELECT new_id, lane_id, last_seq
   FROM registry.outbox_lane
   WHERE pub_seq < last_seq
+    AND state = 'active'
+    AND agg_type <> 'barrier'
+  UNION ALL
+  SELECT new_id, lane_id, last_seq
+  FROM registry.outbox_lane
+  WHERE pub_seq < last_seq
+    AND state = 'paused'
     AND agg_type <> 'barrier';
   RETURN new_id;
 END
