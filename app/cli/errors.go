@@ -59,6 +59,9 @@ func problemText(p *problem.Error) string {
 	var b strings.Builder
 	b.WriteString(strings.TrimSuffix(p.Detail, ": see errors"))
 	for _, f := range p.Fields {
+		if f.Message == p.Detail && f.Value == nil {
+			continue
+		}
 		fmt.Fprintf(&b, "\n  %s: %s", fieldName(f.Location), f.Message)
 		if f.Value != nil && !strings.Contains(f.Message, fmt.Sprint(f.Value)) {
 			fmt.Fprintf(&b, " (got %v)", f.Value)

@@ -84,10 +84,13 @@ func (n *noun[T]) listCommand() *cobra.Command {
 	}
 	flags.IntVar(&limit, "limit", 0, "at most so many; 0 for all")
 	flags.StringVar(&after, "after", "", "go on where an earlier list ended, as it said")
-	return n.shell.asking(cmd, func(ctx context.Context, cl *client.Client, out *output, _ []string) error {
+	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if limit < 0 {
 			return n.shell.usage("--limit %d is not possible: write 1 or more, or 0 for all", limit)
 		}
+		return nil
+	}
+	return n.shell.asking(cmd, func(ctx context.Context, cl *client.Client, out *output, _ []string) error {
 		query := url.Values{}
 		for name, value := range values {
 			if flags.Changed(name) {
@@ -243,7 +246,8 @@ func (n *noun[T]) createCommand() *cobra.Command {
 	}
 	f := n.bodyFlags(cmd, true)
 	how.flags(cmd.Flags(), false)
-	return n.shell.asking(cmd, func(ctx context.Context, cl *client.Client, out *output, args []string) error {
+	var body map[string]any
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) (err error) {
 		if len(args) == 1 {
 			if cmd.Flags().Changed(n.key) {
 				return n.shell.usage("give the %s once: as the argument or with --%s", n.key, n.key)
@@ -255,13 +259,15 @@ func (n *noun[T]) createCommand() *cobra.Command {
 		if !cmd.Flags().Changed(n.key) {
 			return n.shell.usage("%s needs --%s", cmd.CommandPath(), n.key)
 		}
-		body, err := f.body()
-		if err != nil {
+		if body, err = f.body(); err != nil {
 			return n.shell.Usage(err)
 		}
 		if n.implied != nil {
 			n.implied(body, true)
 		}
+		return nil
+	}
+	return n.shell.asking(cmd, func(ctx context.Context, cl *client.Client, out *output, _ []string) error {
 		var o object[T]
 		written, err := cl.Create(ctx, n.path, how.write(), body, &o)
 		if err != nil {
@@ -281,9 +287,9 @@ func (n *noun[T]) setCommand() *cobra.Command {
 	}
 	f := n.bodyFlags(cmd, false)
 	how.flags(cmd.Flags(), true)
-	return n.shell.asking(cmd, func(ctx context.Context, cl *client.Client, out *output, args []string) error {
-		patch, err := f.body()
-		if err != nil {
+	var patch map[string]any
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) (err error) {
+		if patch, err = f.body(); err != nil {
 			return n.shell.Usage(err)
 		}
 		if len(patch) == 0 {
@@ -292,6 +298,9 @@ func (n *noun[T]) setCommand() *cobra.Command {
 		if n.implied != nil {
 			n.implied(patch, false)
 		}
+		return nil
+	}
+	return n.shell.asking(cmd, func(ctx context.Context, cl *client.Client, out *output, args []string) error {
 		path, err := n.at(ctx, cl, args[0])
 		if err != nil {
 			return err

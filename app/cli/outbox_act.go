@@ -131,10 +131,13 @@ tells the consumers, who then fetch the state. The action is kept with its reaso
 	flags.Int64Var(&o.Through, "through", 0, "the last version to give up")
 	flags.StringVar(&o.Reason, "reason", "", "why")
 	flags.BoolVar(&o.DryRun, "dry-run", false, "only count")
-	return s.asking(cmd, func(ctx context.Context, cl *client.Client, out *output, args []string) error {
+	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if o.Through < 1 || o.Reason == "" {
 			return s.usage("give --through VERSION and --reason WHY: skipped events are gone for good")
 		}
+		return nil
+	}
+	return s.asking(cmd, func(ctx context.Context, cl *client.Client, out *output, args []string) error {
 		var err error
 		if o.Lane, err = lane(ctx, cl, args[0]); err != nil {
 			return err

@@ -41,10 +41,13 @@ in its own name).`,
 	flags.StringVar(&module, "module", "", "with the role module: the module that it speaks for")
 	flags.StringVar(&expires, "expires", "", "when it ends: 720h from now, or a time such as 2026-12-31T00:00:00Z; never if not given")
 	flags.StringSliceVar(&from, "from", nil, "only from these addresses or prefixes (may be repeated)")
-	return s.asking(cmd, func(ctx context.Context, cl *client.Client, out *output, _ []string) error {
+	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if name == "" || len(roles) == 0 {
 			return s.usage("give --name NAME and --role ROLE")
 		}
+		return nil
+	}
+	return s.asking(cmd, func(ctx context.Context, cl *client.Client, out *output, _ []string) error {
 		body := map[string]any{"name": name, "roles": roles}
 		if module != "" {
 			body["module"] = module
@@ -119,13 +122,16 @@ func (s *shell) tokenRevokeCommand() *cobra.Command {
 		Use:   "revoke ID...",
 		Short: "Revoke tokens: they are refused from now on",
 		Args:  s.arguments(1, -1, "the id of a token, as `hubn token list` shows it"),
+		PreRunE: func(_ *cobra.Command, args []string) error {
+			for _, id := range args {
+				if _, err := strconv.ParseInt(id, 10, 64); err != nil {
+					return s.usage("%q is not the id of a token: `hubn token list` shows them", id)
+				}
+			}
+			return nil
+		},
 	}, func(ctx context.Context, cl *client.Client, out *output, args []string) error {
 		var failed []error
-		for _, id := range args {
-			if _, err := strconv.ParseInt(id, 10, 64); err != nil {
-				return s.usage("%q is not the id of a token: `hubn token list` shows them", id)
-			}
-		}
 		for _, id := range args {
 			if err := cl.Raw(ctx, http.MethodDelete, "/v1/tokens/"+id, nil, nil, nil); err != nil {
 				failed = append(failed, err)
