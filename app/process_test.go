@@ -1,0 +1,466 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"hubn/outbox/event"
+)
+
+// programEnv asks the test binary to be hubn, so that a test can kill it.
+const programEnv = "HUBN_APP_TEST_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(programEnv) != "" {
+		Main()
+	}
+	os.Exit(m.Run())
+}
+
+// startTimeout is how long a process may take to be ready: seconds at most,
+// unless the machine does ten other things.
+const startTimeout = 2 * time.Minute
+
+// dataFolder is a data folder that the database's user can enter; t.TempDir's is not.
+func dataFolder(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "hubn-app-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// lockedBuffer is a buffer that a running process writes and a test reads.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// running is a hubn inside of the test.
+type running struct {
+	dir    string
+	log    *lockedBuffer
+	cancel context.CancelFunc
+	done   chan int
+	Endpoints
+}
+
+// startRunning runs a server command until it is ready.
+func startRunning(t *testing.T, dir string, args ...string) *running {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	r := &running{dir: dir, log: &lockedBuffer{}, cancel: cancel, done: make(chan int, 1)}
+	go func() {
+		r.done <- Run(ctx, append(args, "--data-dir", dir), strings.NewReader(""), io.Discard, r.log)
+	}()
+	t.Cleanup(func() { r.stop(t) })
+	r.Endpoints = waitEndpoints(t, dir, func() bool { return len(r.done) == 0 }, r.log.String)
+	return r
+}
+
+// waitEndpoints waits until a process says where it is.
+func waitEndpoints(t *testing.T, dir string, alive func() bool, log func() string) Endpoints {
+	t.Helper()
+	for begun := time.Now(); ; {
+		if e, err := readEndpoints(dir); err == nil {
+			return e
+		}
+		if !alive() || time.Since(begun) > startTimeout {
+			t.Fatalf("the process is not ready; its log:\n%s", log())
+		}
+		<-time.After(5 * time.Millisecond)
+	}
+}
+
+// stop stops it as a signal does, and answers its exit status.
+func (r *running) stop(t *testing.T) int {
+	t.Helper()
+	r.cancel()
+	select {
+	case status := <-r.done:
+		r.done <- status
+		return status
+	case <-time.After(startTimeout):
+		t.Fatalf("the process does not stop; its log:\n%s", r.log)
+		return -1
+	}
+}
+
+// hubn runs a client command against a data folder.
+func hubn(t *testing.T, dir string, args ...string) string {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	if status := Run(t.Context(), append(args, "--data-dir", dir), strings.NewReader(""), &stdout, &stderr); status != exitDone {
+		t.Fatalf("hubn %s: exit status %d\n%s%s", strings.Join(args, " "), status, &stdout, &stderr)
+	}
+	return stdout.String()
+}
+
+func TestDevServesEverythingAndStopsCleanly(t *testing.T) {
+	dir := dataFolder(t)
+	dev := startRunning(t, dir, "dev", "--log-level", "debug")
+	if dev.RegistryURL == "" || dev.DatabaseURL == "" || dev.RedisURL == "" || dev.AdminTokenFile != filepath.Join(dir, adminTokenFile) {
+		t.Errorf("endpoints: %+v", dev.Endpoints)
+	}
+	if code, body := get(t, http.DefaultClient, dev.RegistryURL+"/readyz"); code != http.StatusOK {
+		t.Errorf("/readyz: %d %s", code, body)
+	}
+	commands := []struct {
+		args []string
+		want string
+	}{
+		{[]string{"prefix", "list", "-o", "json"}, `"prefix":"192.0.2.0/24"`},
+		{[]string{"anycast", "list"}, "resolver"},
+		{[]string{"wait", "--timeout", "1m"}, ""},
+		{[]string{"trace", "192.0.2.0/24"}, "published"},
+		{[]string{"status"}, "outbox"},
+		{[]string{"modules"}, "publishes every committed change"},
+		{[]string{"doctor"}, "schema registry"},
+		{[]string{"migrate", "--check"}, "is up to date"},
+	}
+	for _, c := range commands {
+		if got := hubn(t, dir, c.args...); !strings.Contains(got, c.want) {
+			t.Errorf("hubn %s: got\n%s\nwant it to hold %q", strings.Join(c.args, " "), got, c.want)
+		}
+	}
+	secrets := secretsOf(t, dev)
+	if status := dev.stop(t); status != exitDone {
+		t.Errorf("exit status: got %d\n%s", status, dev.log)
+	}
+	for name, secret := range secrets {
+		if strings.Contains(dev.log.String(), secret) {
+			t.Errorf("the log holds the %s", name)
+		}
+	}
+	if _, err := readEndpoints(dir); err == nil {
+		t.Errorf("%s is there after the end", endpointsFile)
+	}
+}
+
+// secretsOf are the secrets that a process knows.
+func secretsOf(t *testing.T, r *running) map[string]string {
+	t.Helper()
+	token, err := os.ReadFile(r.AdminTokenFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	redisURL, err := url.Parse(r.RedisURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	password, _ := redisURL.User.Password()
+	if len(token) == 0 || password == "" {
+		t.Fatalf("no token in %s, or no password in the URL of Redis", r.AdminTokenFile)
+	}
+	return map[string]string{"admin token": strings.TrimSpace(string(token)), "password of Redis": password}
+}
+
+func get(t *testing.T, client *http.Client, url string) (int, string) {
+	t.Helper()
+	response, err := client.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(body)
+}
+
+// startProgram starts hubn as a process of its own.
+func startProgram(t *testing.T, dir string, args ...string) (*program, Endpoints) {
+	t.Helper()
+	log := &lockedBuffer{}
+	cmd := exec.Command(os.Args[0], append(args, "--data-dir", dir)...)
+	cmd.Env = append(os.Environ(), programEnv+"=1")
+	cmd.Stderr = log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p := &program{process: cmd.Process, ended: make(chan struct{})}
+	go func() {
+		_ = cmd.Wait()
+		p.state = cmd.ProcessState
+		close(p.ended)
+	}()
+	t.Cleanup(func() {
+		_ = p.process.Kill()
+		<-p.ended
+	})
+	return p, waitEndpoints(t, dir, p.alive, log.String)
+}
+
+// program is a hubn in a process of its own. state is how it ended, after ended.
+type program struct {
+	process *os.Process
+	ended   chan struct{}
+	state   *os.ProcessState
+}
+
+func (p *program) alive() bool {
+	select {
+	case <-p.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+func (p *program) signal(t *testing.T, signal syscall.Signal) {
+	t.Helper()
+	if err := p.process.Signal(signal); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// waitLong waits until something holds that takes seconds on a busy machine.
+func waitLong(t *testing.T, holds func() bool) {
+	t.Helper()
+	for begun := time.Now(); !holds(); {
+		if time.Since(begun) > startTimeout {
+			t.Fatal("the condition does not hold")
+		}
+		<-time.After(10 * time.Millisecond)
+	}
+}
+
+func TestKilledHubnStartsAgainWhereItWas(t *testing.T) {
+	dir := dataFolder(t)
+	first, before := startProgram(t, dir, "dev", "--demo=false")
+	hubn(t, dir, "organisation", "create", "--handle", "KEPT")
+	first.signal(t, syscall.SIGKILL)
+	<-first.ended
+	// What the killed process said is removed by the next one, but not before this
+	// test could read it.
+	if err := os.Remove(filepath.Join(dir, endpointsFile)); err != nil {
+		t.Fatal(err)
+	}
+
+	second, after := startProgram(t, dir, "dev", "--demo=false")
+	if after != before {
+		t.Errorf("endpoints after SIGKILL: got %+v, want %+v", after, before)
+	}
+	if got := hubn(t, dir, "organisation", "list"); !strings.Contains(got, "KEPT") {
+		t.Errorf("organisations after SIGKILL:\n%s", got)
+	}
+
+	// A request that does not end holds up the orderly stop; a second signal does not wait.
+	hung := openRequest(t, after)
+	defer func() { _ = hung.Close() }()
+	second.signal(t, syscall.SIGTERM)
+	waitLong(t, func() bool { _, err := readEndpoints(dir); return err != nil })
+	second.signal(t, syscall.SIGTERM)
+	<-second.ended
+	if status, ok := second.state.Sys().(syscall.WaitStatus); !ok || !status.Signaled() || status.Signal() != syscall.SIGTERM {
+		t.Errorf("after a second signal: ended with %s, want the signal itself", second.state)
+	}
+}
+
+// openRequest begins a request whose body never ends.
+func openRequest(t *testing.T, e Endpoints) net.Conn {
+	t.Helper()
+	token, err := os.ReadFile(e.AdminTokenFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := strings.TrimPrefix(e.RegistryURL, "http://")
+	conn, err := net.Dial("tcp", host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = fmt.Fprintf(conn, "POST /v1/organisations HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{",
+		host, strings.TrimSpace(string(token)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+func TestModulesInTwoProcessesUseTheSamePath(t *testing.T) {
+	registry := startRunning(t, dataFolder(t), "dev", "--demo=false", "--modules=registry", "--listen=127.0.0.1:0")
+	config := writeConfig(t, fmt.Sprintf("listen: 127.0.0.1:0\ndatabase:\n  url: %q\nredis:\n  url: %q\n", registry.DatabaseURL, registry.RedisURL))
+	worker := startRunning(t, dataFolder(t), "serve", "--modules=outbox", "--config", config)
+	if worker.RegistryURL != "" {
+		t.Errorf("a process without the registry names one: %s", worker.RegistryURL)
+	}
+	hubn(t, registry.dir, "organisation", "create", "--handle", "SPLIT")
+	hubn(t, registry.dir, "wait", "--timeout", "1m")
+
+	options, err := redis.ParseURL(registry.RedisURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewClient(options)
+	defer func() { _ = client.Close() }()
+	var events []string
+	for stream := range event.Streams {
+		entries, err := client.XRange(t.Context(), event.Names{Prefix: DefaultConfig().Redis.Prefix}.Stream(stream), "-", "+").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, entry := range entries {
+			events = append(events, fmt.Sprint(entry.Values["resource"]))
+		}
+	}
+	if got := strings.Join(events, " "); !strings.Contains(got, "organisation:1") {
+		t.Errorf("resources in the streams: %q, want organisation:1 among them", got)
+	}
+}
+
+func TestKilledDatabaseIsStartedAgainUnderTheModules(t *testing.T) {
+	dir := dataFolder(t)
+	certFile, keyFile := filepath.Join(t.TempDir(), "cert.pem"), filepath.Join(t.TempDir(), "key.pem")
+	pool := x509.NewCertPool()
+	renew := func(serial int64) {
+		cert, key := makeCertificate(t, serial)
+		pool.AppendCertsFromPEM(cert)
+		replaceFile(t, certFile, cert)
+		replaceFile(t, keyFile, key)
+	}
+	renew(1)
+	config := writeConfig(t, fmt.Sprintf("listen: 127.0.0.1:0\ntls:\n  certificate: %q\n  key: %q\n", certFile, keyFile))
+	serve := startRunning(t, dir, "serve", "--config", config)
+	if !strings.HasPrefix(serve.RegistryURL, "https://") {
+		t.Fatalf("registry_url: %s, want https", serve.RegistryURL)
+	}
+	if !strings.Contains(serve.log.String(), "level=WARN msg=\"no database.url is configured") {
+		t.Errorf("embedded services of serve are not said loudly:\n%s", serve.log)
+	}
+
+	renew(2)
+	waitLong(t, func() bool { return serialOf(t, serve.RegistryURL, pool) == 2 })
+
+	pid := postmasterPid(t, dir)
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("HUBN_CA_FILE", certFile)
+	waitLong(t, func() bool {
+		var stdout, stderr bytes.Buffer
+		status := Run(t.Context(), []string{"organisation", "create", "--handle", "AFTER", "--data-dir", dir}, strings.NewReader(""), &stdout, &stderr)
+		return status == exitDone && postmasterPid(t, dir) != pid
+	})
+	var st ProcessStatus
+	if err := json.Unmarshal([]byte(hubn(t, dir, "status", "-o", "json")), &st); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range st.Modules {
+		if m.Name == namePostgres && m.Restarts != 1 {
+			t.Errorf("restarts of %s: got %d, want 1", m.Name, m.Restarts)
+		}
+	}
+	hubn(t, dir, "wait", "--timeout", "1m")
+}
+
+// serialOf is the serial number of the certificate that a server shows on a new
+// connection.
+func serialOf(t *testing.T, address string, pool *x509.CertPool) int64 {
+	t.Helper()
+	conn, err := tls.Dial("tcp", strings.TrimPrefix(address, "https://"), &tls.Config{RootCAs: pool})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	return conn.ConnectionState().PeerCertificates[0].SerialNumber.Int64()
+}
+
+// postmasterPid is the process of the cluster in a data folder, or 0 while it starts.
+func postmasterPid(t *testing.T, dir string) int {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(dir, "postgres", "postmaster.pid"))
+	if err != nil {
+		return 0
+	}
+	first, _, _ := strings.Cut(string(content), "\n")
+	pid, err := strconv.Atoi(first)
+	if err != nil {
+		return 0
+	}
+	return pid
+}
+
+func TestWrongUseIsExitStatus2(t *testing.T) {
+	cases := [][]string{
+		{"nonsense"},
+		{"dev", "--no-such-flag"},
+		{"version", "extra"},
+		{"serve", "--modules=nonsense"},
+		{"version", "--output=xml"},
+	}
+	for _, args := range cases {
+		t.Run(strings.Join(args, " "), func(t *testing.T) {
+			var stderr bytes.Buffer
+			if got := Run(t.Context(), args, strings.NewReader(""), io.Discard, &stderr); got != exitUsage {
+				t.Errorf("exit status: got %d, want %d\n%s", got, exitUsage, &stderr)
+			}
+			if !strings.Contains(stderr.String(), "--help") {
+				t.Errorf("no way out is named:\n%s", &stderr)
+			}
+		})
+	}
+}
+
+func TestProcessThatCannotBeginSaysWhyAndEnds(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = taken.Close() }()
+	cases := []struct {
+		name string
+		args []string
+		want string
+	}{
+		{"address in use", []string{"dev", "--listen", taken.Addr().String()}, "choose another with --listen"},
+		{"no configuration", []string{"serve", "--config", "/nonexistent.yaml"}, "/nonexistent.yaml"},
+		{"split without services", []string{"serve", "--modules=outbox"}, "outbox.database_url"},
+		{"no process to ask", []string{"status"}, "hubn dev"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			var stderr bytes.Buffer
+			got := Run(t.Context(), append(c.args, "--data-dir", dataFolder(t)), strings.NewReader(""), io.Discard, &stderr)
+			if got != exitFailed || !strings.Contains(stderr.String(), c.want) {
+				t.Errorf("exit status %d, want %d; said:\n%s\nwant it to hold %q", got, exitFailed, &stderr, c.want)
+			}
+		})
+	}
+}
