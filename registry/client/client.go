@@ -67,6 +67,7 @@ type Client struct {
 	userAgent string
 	timeout   time.Duration
 	silence   time.Duration
+	maxBody   int64
 	lineage   string
 	http      *http.Client
 }
@@ -109,6 +110,7 @@ func New(o Options) (*Client, error) {
 		userAgent: o.UserAgent,
 		timeout:   o.Timeout,
 		silence:   streamSilence,
+		maxBody:   maxBody,
 		http: &http.Client{
 			Transport:     transport,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -168,12 +170,12 @@ func (c *Client) do(ctx context.Context, call call, out any) (answer, error) {
 	}
 	defer resp.Body.Close()
 	got := answer{lineage: resp.Header.Get(LineageHeader), header: resp.Header}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, c.maxBody+1))
 	if err != nil {
 		return got, unreachable(ctx, call, err)
 	}
-	if len(body) > maxBody {
-		return got, unavailable(NotRegistry, call, "the answer is larger than %d bytes", maxBody)
+	if int64(len(body)) > c.maxBody {
+		return got, unavailable(NotRegistry, call, "the answer is larger than %d bytes", c.maxBody)
 	}
 	if out == nil || resp.StatusCode == http.StatusNoContent {
 		return got, nil

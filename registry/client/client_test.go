@@ -32,7 +32,7 @@ func quick(t *testing.T, h http.HandlerFunc) *Client {
 	t.Helper()
 	s := httptest.NewServer(h)
 	t.Cleanup(s.Close)
-	c, err := New(Options{URL: s.URL, Token: "hubn_secret", Timeout: 2 * time.Second})
+	c, err := New(Options{URL: s.URL, Token: "hubn_secret", Timeout: 20 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func huge(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set(LineageHeader, ours)
 	chunk := []byte(strings.Repeat(" ", 1<<20))
-	for range 80 {
+	for range 4 {
 		if _, err := w.Write(chunk); err != nil {
 			return
 		}
@@ -127,8 +127,11 @@ func TestFetchEndsInOneOutcome(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			c := quick(t, tt.handler)
-			if tt.name == "timeout" {
+			switch tt.name {
+			case "timeout":
 				c.timeout = 50 * time.Millisecond
+			case "huge body":
+				c.maxBody = 2 << 20
 			}
 			f := c.In(ours).Fetch(t.Context(), Resource{KindPrefix, "17"})
 			if f.Outcome() != tt.outcome || f.Version() != tt.version || ReasonOf(f.Err()) != tt.reason {
