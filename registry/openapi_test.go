@@ -148,7 +148,7 @@ func TestTheClientCallsWhatTheDocumentDescribes(t *testing.T) {
 		"Delete": func() { _, _ = c.Delete(ctx, "/v1/prefixes/1", client.Write{Reason: "r", DryRun: true, IfMatch: "1"}) },
 	}
 	// These send what they are told to.
-	told := []string{"In", "URL", "Close", "Raw", "Send", "Open", "Put"}
+	told := []string{"In", "URL", "Close", "Raw", "Open"}
 	for m := range reflect.TypeFor[*client.Client]().Methods() {
 		call, ok := calls[m.Name]
 		if !ok {

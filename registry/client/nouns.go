@@ -102,11 +102,6 @@ func (c *Client) Patch(ctx context.Context, path string, w Write, patch, out any
 	return c.write(ctx, w.call(http.MethodPatch, path, patch), out)
 }
 
-// Put replaces an object.
-func (c *Client) Put(ctx context.Context, path string, w Write, in, out any) (Written, error) {
-	return c.write(ctx, w.call(http.MethodPut, path, in), out)
-}
-
 // Delete deletes an object.
 func (c *Client) Delete(ctx context.Context, path string, w Write) (Written, error) {
 	return c.write(ctx, w.call(http.MethodDelete, path, nil), nil)
@@ -122,16 +117,6 @@ func (c *Client) write(ctx context.Context, call call, out any) (Written, error)
 		return Written{}, unavailable(NotRegistry, call, "%v", err)
 	}
 	return Written{ETag: got.header.Get("ETag"), Lineage: got.lineage, Produced: produced}, nil
-}
-
-// Send posts a stream of the given media type, such as an import, and decodes
-// the answer into out. ctx alone bounds it in time.
-func (c *Client) Send(ctx context.Context, path string, query url.Values, media string, body io.Reader, out any) error {
-	unhurried := *c
-	unhurried.timeout = 1 << 62
-	unhurried.http = &http.Client{Transport: patient(c.http.Transport), CheckRedirect: c.http.CheckRedirect}
-	_, err := unhurried.do(ctx, call{method: http.MethodPost, path: path, query: query, raw: body, rawType: media}, out)
-	return err
 }
 
 // patient is the transport without its bound on the wait for a header: the
