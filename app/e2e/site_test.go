@@ -20,6 +20,7 @@ import (
 	"hubn/outbox/event"
 	"hubn/registry"
 	"hubn/registry/client"
+	"hubn/schema"
 	"hubn/schema/schematest"
 )
 
@@ -37,7 +38,7 @@ type site struct {
 	database *relay
 	dbName   string
 	redisURL string
-	mirrorDB *schematest.DB
+	mirrorDB mirrorDatabase
 	url      string
 	admin    *client.Client
 	tokens   map[string]string
@@ -52,24 +53,71 @@ type site struct {
 // database is a PostgreSQL server as a site uses it.
 type database interface{ URL(role string) string }
 
+// mirrorDatabase is where the mirrors keep what they know.
+type mirrorDatabase interface {
+	URL(role string) string
+	Exec(t testing.TB, sql string, args ...any)
+	Pool(t testing.TB, role string) *pgxpool.Pool
+}
+
 // newSite starts a Registry on servers of the test's own; workers and mirrors
 // are the test's to start.
 func newSite(t testing.TB, db database, redisURL string, with ...func(*site)) *site {
 	t.Helper()
 	s := &site{
 		t: t, names: event.Names{Prefix: "hubn"}, database: newRelay(t), redisURL: redisURL,
-		mirrorDB: schematest.New(t), tokens: map[string]string{}, log: testLog(), password: "unused",
+		tokens: map[string]string{}, log: testLog(), password: "unused",
 	}
-	s.mirrorDB.Migrate(t, mirror.Set)
 	for _, change := range with {
 		change(s)
 	}
+	if s.mirrorDB == nil {
+		own := schematest.New(t)
+		own.Migrate(t, mirror.Set)
+		s.mirrorDB = own
+	}
+	s.mirrorDB.Exec(t, sqlWatchVersions)
 	s.moveTo(db)
 	s.owner, s.mirrors = newPool(t, s.databaseURL("hubn")), s.mirrorDB.Pool(t, "")
 	s.streams = s.redisClient()
 	s.registry()
 	return s
 }
+
+// sharedDatabase is a cluster whose database the mirrors share with the Registry.
+type sharedDatabase struct {
+	*schematest.Cluster
+	site *site
+}
+
+// URL leads through the relay, as the Registry's does.
+func (d sharedDatabase) URL(role string) string {
+	if role == "" {
+		role = "hubn"
+	}
+	return d.site.databaseURL(role)
+}
+
+// shareDatabase puts the mirror's schema into the Registry's database.
+func (s *site) shareDatabase(cluster *schematest.Cluster) {
+	s.t.Helper()
+	if _, err := schema.Migrate(s.t.Context(), cluster.Conn(s.t, ""), mirror.Set); err != nil {
+		s.t.Fatal(err)
+	}
+	s.mirrorDB = sharedDatabase{cluster, s}
+}
+
+// sqlWatchVersions notes every change of a version that the mirror holds.
+const sqlWatchVersions = `
+	CREATE TABLE public.version_history (kind text, key text, old bigint, new bigint);
+	GRANT INSERT ON public.version_history TO PUBLIC;
+	CREATE FUNCTION public.version_seen() RETURNS trigger LANGUAGE plpgsql AS $$
+	BEGIN
+		INSERT INTO public.version_history VALUES (NEW.kind, NEW.key, OLD.version, NEW.version);
+		RETURN NULL;
+	END $$;
+	CREATE TRIGGER version_seen AFTER UPDATE ON mirror.source_version
+		FOR EACH ROW EXECUTE FUNCTION public.version_seen();`
 
 func testLog() *slog.Logger {
 	if os.Getenv("HUBN_TEST_LOG") == "" {

@@ -295,8 +295,8 @@ func (c *Consumer) Reconcile(ctx context.Context, reason string) error {
 
 // AdoptLineage lets the module adopt a lineage that its own is no ancestor of:
 // every stored version is replaced by what a complete scan of it states, and
-// sources that it lacks are held. It is an operator's decision, made at the
-// module itself.
+// sources that it lacks are withdrawn or held as always. It is an operator's
+// decision, made at the module itself.
 func (c *Consumer) AdoptLineage(ctx context.Context, lineage string) error {
 	if lineage == "" {
 		return errors.New("name the lineage to adopt, as the status shows it")

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"time"
 
 	"hubn/registry/client"
 )
@@ -20,6 +22,8 @@ type scan struct {
 	stage  Replacement
 	seen   listing
 	tokens map[client.Kind]string
+	// readAt is when the Registry read the last pass.
+	readAt time.Time
 }
 
 // compare reconciles in the store's own lineage.
@@ -33,8 +37,7 @@ func (s *scan) compare(ctx context.Context) error {
 
 // adopt reconciles in a lineage that the store is to adopt: nothing changes
 // before the scan is complete, and then everything in one transaction. What the
-// lineage knows nothing of is held: after a restore it is the Registry that may
-// have lost it.
+// lineage knows nothing of is withdrawn or held by the same rule as always.
 func (s *scan) adopt(ctx context.Context) error {
 	stage, err := s.c.store.Replace(ctx, s.lineage)
 	if err != nil {
@@ -46,14 +49,43 @@ func (s *scan) adopt(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	old := s.c.Lineage()
-	reason := fmt.Sprintf("lineage %s, adopted after %s, knows nothing of them", s.lineage, old)
-	if err := stage.Commit(ctx, reason, absent); err != nil {
+	held, err := s.stageWithdrawals(ctx, absent)
+	if err != nil {
 		return err
 	}
-	s.c.log.Warn("a new lineage was adopted", "old", old, "new", s.lineage, "sources", len(s.seen), "held", len(absent))
+	old := s.c.Lineage()
+	reason := fmt.Sprintf("lineage %s, adopted after %s, knows nothing of them", s.lineage, old)
+	if err := stage.Commit(ctx, reason, held); err != nil {
+		return err
+	}
+	s.c.metrics.withdrawn.WithLabelValues("scan").Add(float64(len(absent) - len(held)))
+	s.c.log.Warn("a new lineage was adopted", "old", old, "new", s.lineage, "sources", len(s.seen),
+		"withdrawn", len(absent)-len(held), "held", len(held))
 	_, err = s.c.refresh(ctx)
 	return errors.Join(err, s.c.countHeld(ctx))
+}
+
+// stageWithdrawals stages that absent sources are gone, as far as the rule lets
+// them go, and answers the others.
+func (s *scan) stageWithdrawals(ctx context.Context, absent []Row) (held []Row, err error) {
+	sets, err := s.c.store.Holds(ctx)
+	if err != nil {
+		return nil, err
+	}
+	published, err := s.c.store.Published(ctx)
+	if err != nil {
+		return nil, err
+	}
+	goes := map[client.Resource]bool{}
+	var gone []Change
+	for _, row := range rule(absent, sets, published).withdraw {
+		goes[row.Resource] = true
+		gone = append(gone, Change{Resource: row.Resource, FetchedAt: s.readAt})
+	}
+	if len(gone) > 0 {
+		err = s.stage.Stage(ctx, gone)
+	}
+	return slices.DeleteFunc(absent, func(row Row) bool { return goes[row.Resource] }), err
 }
 
 // prove reads everything twice, again and again until it stands still, and
@@ -144,7 +176,7 @@ func (s *scan) lists(ctx context.Context) (seen listing, changed []client.Resour
 		if err != nil {
 			return nil, nil, false, fmt.Errorf("list %s: %w", kind, err)
 		}
-		s.tokens[kind] = head.Token
+		s.tokens[kind], s.readAt = head.Token, head.ReadAt
 		cut = cut || head.TooMany
 		for _, key := range head.Changed {
 			changed = append(changed, client.Resource{Kind: kind, Key: key})

@@ -34,6 +34,7 @@ var clusterSettings = map[string]string{
 type Cluster struct {
 	dir     string
 	run     *embedded.Postgres // nil while it is stopped
+	data    string             // the cluster's own folder, once it was started
 	url     func(role, database string) string
 	bindir  string
 	account *syscall.Credential
@@ -89,7 +90,7 @@ func (c *Cluster) Start(t testing.TB) {
 	if err != nil {
 		t.Fatalf("schematest: %v", err)
 	}
-	c.run, c.url = run, run.URL
+	c.run, c.url, c.data = run, run.URL, run.Dir()
 }
 
 // Stop is a fast shutdown: sessions are cut off, what they committed stays.
@@ -237,6 +238,32 @@ func RestoreElsewhere(t testing.TB, dump string) *Cluster {
 	c := StartCluster(t)
 	c.Restore(t, dump)
 	return c
+}
+
+// Copy copies the data folder of a stopped server, as a snapshot of its volume does.
+func (c *Cluster) Copy(t testing.TB) string {
+	t.Helper()
+	dir := filepath.Join(reachableDir(t), "data")
+	copyFolder(t, c.data, dir)
+	return dir
+}
+
+// Rewind puts an earlier copy of the data folder in the place of the stopped
+// server's. Nothing about the cluster tells that this happened.
+func (c *Cluster) Rewind(t testing.TB, from string) {
+	t.Helper()
+	if err := os.RemoveAll(c.data); err != nil {
+		t.Fatal(err)
+	}
+	copyFolder(t, from, c.data)
+}
+
+// copyFolder copies a folder with its owners and modes.
+func copyFolder(t testing.TB, from, to string) {
+	t.Helper()
+	if out, err := exec.CommandContext(t.Context(), "cp", "-Rp", from, to).CombinedOutput(); err != nil {
+		t.Fatalf("schematest: copy %s: %v: %s", from, err, out)
+	}
 }
 
 // scratch is a folder that the database's user may write to.
