@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
+	"hubn/app/cli"
 	"hubn/app/embedded"
 	"hubn/schema"
 )
@@ -38,7 +39,7 @@ type finding struct {
 // doctor looks at everything that a process needs, and keeps what it finds.
 type doctor struct {
 	config   Config
-	running  Endpoints // of a process that runs on the data folder
+	running  cli.Endpoints // of a process that runs on the data folder
 	findings []finding
 }
 
@@ -54,7 +55,7 @@ func doctorCommand() *cobra.Command {
 		Args:  noArguments,
 	}
 	f.addConfigFlags(cmd)
-	output := outputFlag(cmd)
+	output := cli.OutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		config, err := f.load(DefaultConfig())
 		if err != nil {
@@ -64,7 +65,7 @@ func doctorCommand() *cobra.Command {
 		defer cancel()
 		d := &doctor{config: config}
 		d.examine(ctx)
-		if err := output.print(cmd.OutOrStdout(), d.findings, d.print); err != nil {
+		if err := output.Print(d.findings, d.print); err != nil {
 			return err
 		}
 		if d.failed() {
@@ -127,7 +128,7 @@ func (d *doctor) dataFolder() {
 		err = syscall.Access(d.config.DataDir, 2|1) // W_OK|X_OK
 	}
 	d.say("data folder", err, "%s", d.config.DataDir)
-	d.running, _ = readEndpoints(d.config.DataDir) // none runs: checked below
+	d.running, _ = cli.ReadEndpoints(d.config.DataDir) // none runs: checked below
 }
 
 // postgres checks the configured database, or what the embedded one needs.
@@ -209,7 +210,7 @@ func (d *doctor) redis(ctx context.Context) {
 	}
 	options, err := redis.ParseURL(url)
 	if err != nil {
-		d.say("redis", fmt.Errorf("redis.url: %w", err), "")
+		d.say("redis", errors.New("redis.url is not the URL of a Redis: write redis://HOST:PORT/DATABASE"), "")
 		return
 	}
 	client := redis.NewClient(options)
@@ -270,11 +271,10 @@ func (d *doctor) process(ctx context.Context) {
 		d.say("listener", err, "%s is free", d.config.Listen)
 		return
 	}
-	c := connection{dataDir: d.config.DataDir}
 	var st ProcessStatus
-	err := c.find()
+	target, err := cli.Local(d.config.DataDir, "")
 	if err == nil {
-		err = c.get(ctx, "/status", &st)
+		err = ask(ctx, target, "/status", &st)
 	}
 	if err != nil {
 		d.say("process", err, "")

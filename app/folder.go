@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 
+	"hubn/app/cli"
 	"hubn/app/embedded"
 )
 
@@ -21,7 +22,6 @@ import (
 const (
 	lockFile       = "hubn.lock"
 	portsFile      = "ports.json"
-	endpointsFile  = "endpoints.json"
 	adminTokenFile = "admin.token"
 )
 
@@ -146,38 +146,12 @@ func readOrMakeToken(path string, generate func() string) (string, error) {
 	return token, nil
 }
 
-// Endpoints is D/endpoints.json: where the services of a running process are.
-// It names what runs in this process; addresses are IPv4 host:port.
-type Endpoints struct {
-	RegistryURL    string `json:"registry_url,omitempty"`
-	AdminTokenFile string `json:"admin_token_file,omitempty"`
-	DatabaseURL    string `json:"database_url,omitempty"`
-	RedisURL       string `json:"redis_url,omitempty"`
-}
-
 // writeEndpoints writes the file; it may hold passwords, so nobody else reads it.
-func (f *folder) writeEndpoints(e Endpoints) error {
-	return writeJSON(f.path(endpointsFile), e, 0o600)
+func (f *folder) writeEndpoints(e cli.Endpoints) error {
+	return writeJSON(f.path(cli.EndpointsFile), e, 0o600)
 }
 
-func (f *folder) removeEndpoints() { _ = os.Remove(f.path(endpointsFile)) }
-
-// readEndpoints reads the endpoints of the process that runs on a data folder.
-func readEndpoints(dir string) (Endpoints, error) {
-	path := filepath.Join(dir, endpointsFile)
-	content, err := os.ReadFile(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return Endpoints{}, fmt.Errorf("no hubn runs on %s (there is no %s): start one with `hubn dev`, or name another folder with --data-dir", dir, endpointsFile)
-	}
-	if err != nil {
-		return Endpoints{}, err
-	}
-	var e Endpoints
-	if err := json.Unmarshal(content, &e); err != nil {
-		return Endpoints{}, fmt.Errorf("%s: %w", path, err)
-	}
-	return e, nil
-}
+func (f *folder) removeEndpoints() { _ = os.Remove(f.path(cli.EndpointsFile)) }
 
 func writeJSON(path string, v any, mode os.FileMode) error {
 	var b bytes.Buffer

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"hubn/app/cli"
 	"hubn/registry"
 )
 
@@ -92,37 +93,37 @@ func TestTokenIsMadeOnceForItsOwnerAlone(t *testing.T) {
 func TestEndpointsAreForTheOwnerAndGoWithTheProcess(t *testing.T) {
 	dir := t.TempDir()
 	f := openTestFolder(t, dir)
-	want := Endpoints{RegistryURL: "http://127.0.0.1:8480", DatabaseURL: "postgresql:///hubn?host=/tmp/x&user=hubn"}
+	want := cli.Endpoints{RegistryURL: "http://127.0.0.1:8480", DatabaseURL: "postgresql:///hubn?host=/tmp/x&user=hubn"}
 	if err := f.writeEndpoints(want); err != nil {
 		t.Fatal(err)
 	}
-	content, err := os.ReadFile(filepath.Join(dir, endpointsFile))
+	content, err := os.ReadFile(filepath.Join(dir, cli.EndpointsFile))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(content), "x&user=hubn") {
 		t.Errorf("the URL is not as psql takes it:\n%s", content)
 	}
-	info, err := os.Stat(filepath.Join(dir, endpointsFile))
+	info, err := os.Stat(filepath.Join(dir, cli.EndpointsFile))
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("mode: got %v, %v, want 600", info.Mode(), err)
 	}
-	if got, err := readEndpoints(dir); err != nil || got != want {
+	if got, err := cli.ReadEndpoints(dir); err != nil || got != want {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
 	}
 	f.close()
-	if _, err := readEndpoints(dir); err == nil || !strings.Contains(err.Error(), "no hubn runs on") {
+	if _, err := cli.ReadEndpoints(dir); err == nil || !strings.Contains(err.Error(), "no hubn runs on") {
 		t.Errorf("after the process: got %v", err)
 	}
 }
 
 func TestEndpointsOfAKilledProcessAreRemoved(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, endpointsFile), []byte(`{"registry_url":"http://127.0.0.1:1"}`), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, cli.EndpointsFile), []byte(`{"registry_url":"http://127.0.0.1:1"}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	openTestFolder(t, dir)
-	if _, err := readEndpoints(dir); err == nil {
+	if _, err := cli.ReadEndpoints(dir); err == nil {
 		t.Error("the endpoints of a process that no longer runs are still there")
 	}
 }

@@ -25,8 +25,8 @@ func testHouse(units ...*unit) *house {
 	return h
 }
 
-// ask sends a request to a handler and answers the status and the body.
-func ask(h http.Handler, path, token string) (int, string) {
+// request sends a request to a handler and answers the status and the body.
+func request(h http.Handler, path, token string) (int, string) {
 	r := httptest.NewRequest(http.MethodGet, path, nil)
 	if token != "" {
 		r.Header.Set("Authorization", "Bearer "+token)
@@ -69,22 +69,22 @@ func TestPathsOfAModuleAreUnavailableUntilItIsUp(t *testing.T) {
 		return runUntilStopped(ctx, ready)
 	})))
 	h := testHouse(u)
-	if code, body := ask(h, "/v1/prefixes", ""); code != http.StatusServiceUnavailable || !strings.Contains(body, "starting: registry") {
+	if code, body := request(h, "/v1/prefixes", ""); code != http.StatusServiceUnavailable || !strings.Contains(body, "starting: registry") {
 		t.Errorf("before the start: got %d %s", code, body)
 	}
 	supervise(t, u)
 	for _, path := range []string{"/v1/prefixes", "/openapi.json"} {
-		waitFor(t, func() bool { code, _ := ask(h, path, ""); return code == http.StatusServiceUnavailable })
+		waitFor(t, func() bool { code, _ := request(h, path, ""); return code == http.StatusServiceUnavailable })
 	}
 	close(open)
 	<-u.wasReady
 	for _, path := range []string{"/v1/prefixes", "/openapi.json"} {
-		if code, body := ask(h, path, ""); code != http.StatusOK || body != "hello" {
+		if code, body := request(h, path, ""); code != http.StatusOK || body != "hello" {
 			t.Errorf("%s: got %d %s, want the module's answer", path, code, body)
 		}
 	}
 	for _, path := range []string{"/v10", "/", "/openapi.json/x"} {
-		code, body := ask(h, path, "")
+		code, body := request(h, path, "")
 		if code != http.StatusNotFound || !strings.Contains(body, problem.TypePrefix) {
 			t.Errorf("%s: got %d %s, want a problem document of 404", path, code, body)
 		}
@@ -107,7 +107,7 @@ func TestFailedModuleIsUnavailableAndSaysWhy(t *testing.T) {
 	<-u.wasReady
 	close(fail)
 	waitFor(t, func() bool {
-		code, body := ask(h, "/v1/x", "")
+		code, body := request(h, "/v1/x", "")
 		return code == http.StatusServiceUnavailable && strings.Contains(body, "the database is gone")
 	})
 }
@@ -120,7 +120,7 @@ func TestReadinessNamesWhatIsNotReady(t *testing.T) {
 	<-good.wasReady
 	<-bad.wasReady
 
-	code, body := ask(testHouse(good, bad), "/readyz", "")
+	code, body := request(testHouse(good, bad), "/readyz", "")
 	var got readiness
 	if err := json.Unmarshal([]byte(body), &got); err != nil {
 		t.Fatal(err)
@@ -129,14 +129,14 @@ func TestReadinessNamesWhatIsNotReady(t *testing.T) {
 		t.Errorf("one module behind: got %d %s", code, body)
 	}
 	h := testHouse(good)
-	if code, body := ask(h, "/readyz", ""); code != http.StatusOK {
+	if code, body := request(h, "/readyz", ""); code != http.StatusOK {
 		t.Errorf("all ready: got %d %s", code, body)
 	}
 	h.stopping.Store(true)
-	if code, body := ask(h, "/readyz", ""); code != http.StatusServiceUnavailable {
+	if code, body := request(h, "/readyz", ""); code != http.StatusServiceUnavailable {
 		t.Errorf("stopping: got %d %s", code, body)
 	}
-	if code, body := ask(h, "/healthz", ""); code != http.StatusOK || body != "ok\n" {
+	if code, body := request(h, "/healthz", ""); code != http.StatusOK || body != "ok\n" {
 		t.Errorf("/healthz while stopping: got %d %s, want 200: it is alive", code, body)
 	}
 }
@@ -151,11 +151,11 @@ func TestStatusAndMetricsNeedAToken(t *testing.T) {
 		"/metrics": `hubn_module_ready{module="outbox"} 1`,
 	} {
 		for _, token := range []string{"", "wrong"} {
-			if code, body := ask(h, path, token); code != http.StatusUnauthorized || strings.Contains(body, "outbox") {
+			if code, body := request(h, path, token); code != http.StatusUnauthorized || strings.Contains(body, "outbox") {
 				t.Errorf("%s with token %q: got %d %s, want 401", path, token, code, body)
 			}
 		}
-		if code, body := ask(h, path, "secret"); code != http.StatusOK || !strings.Contains(body, want) {
+		if code, body := request(h, path, "secret"); code != http.StatusOK || !strings.Contains(body, want) {
 			t.Errorf("%s with the token: got %d %s, want it to hold %s", path, code, body, want)
 		}
 	}
@@ -163,7 +163,7 @@ func TestStatusAndMetricsNeedAToken(t *testing.T) {
 
 func TestPanickingRequestIsABare500(t *testing.T) {
 	h := recoverPanics(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("secret cause") }), slog.New(slog.DiscardHandler))
-	code, body := ask(h, "/v1/x", "")
+	code, body := request(h, "/v1/x", "")
 	if code != http.StatusInternalServerError || strings.Contains(body, "secret cause") {
 		t.Errorf("got %d %s, want 500 without the cause", code, body)
 	}

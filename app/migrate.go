@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
+	"hubn/app/cli"
 	"hubn/app/embedded"
 	"hubn/schema"
 )
@@ -36,7 +37,7 @@ missing.`,
 	}
 	f.addConfigFlags(cmd)
 	cmd.Flags().BoolVar(&check, "check", false, "only say how many steps the database lacks")
-	output := outputFlag(cmd)
+	output := cli.OutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		config, err := f.load(DefaultConfig())
 		if err != nil {
@@ -54,7 +55,7 @@ missing.`,
 		if err != nil {
 			return err
 		}
-		if err := output.print(cmd.OutOrStdout(), done, func(w io.Writer) { printMigration(w, done) }); err != nil {
+		if err := output.Print(done, func(w io.Writer) { printMigration(w, done) }); err != nil {
 			return err
 		}
 		if done.Pending > 0 {
@@ -99,7 +100,7 @@ func withOwner(ctx context.Context, config Config, log *slog.Logger, do func(con
 		url = config.Registry.DatabaseURL
 	}
 	if url == "" {
-		if running, err := readEndpoints(config.DataDir); err == nil {
+		if running, err := cli.ReadEndpoints(config.DataDir); err == nil {
 			url = running.DatabaseURL
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/redis/go-redis/v9"
 
+	"hubn/app/cli"
 	"hubn/app/embedded"
 	"hubn/app/module"
 	"hubn/registry"
@@ -199,8 +200,8 @@ func (p *process) waitReady(ctx context.Context) error {
 }
 
 // endpoints are where the process's services are.
-func (p *process) endpoints() Endpoints {
-	e := Endpoints{DatabaseURL: p.ownerURL(), RedisURL: p.redisURL()}
+func (p *process) endpoints() cli.Endpoints {
+	e := cli.Endpoints{DatabaseURL: p.ownerURL(), RedisURL: p.redisURL()}
 	if slices.Contains(p.modules, nameRegistry) {
 		e.RegistryURL = p.ownURL()
 		e.AdminTokenFile = p.adminTokenPath()

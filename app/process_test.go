@@ -23,6 +23,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"hubn/app/cli"
 	"hubn/outbox/event"
 )
 
@@ -78,7 +79,7 @@ type running struct {
 	log    *lockedBuffer
 	cancel context.CancelFunc
 	done   chan int
-	Endpoints
+	cli.Endpoints
 }
 
 // startRunning runs a server command until it is ready.
@@ -95,10 +96,10 @@ func startRunning(t *testing.T, dir string, args ...string) *running {
 }
 
 // waitEndpoints waits until a process says where it is.
-func waitEndpoints(t *testing.T, dir string, alive func() bool, log func() string) Endpoints {
+func waitEndpoints(t *testing.T, dir string, alive func() bool, log func() string) cli.Endpoints {
 	t.Helper()
 	for begun := time.Now(); ; {
-		if e, err := readEndpoints(dir); err == nil {
+		if e, err := cli.ReadEndpoints(dir); err == nil {
 			return e
 		}
 		if !alive() || time.Since(begun) > startTimeout {
@@ -168,8 +169,8 @@ func TestDevServesEverythingAndStopsCleanly(t *testing.T) {
 			t.Errorf("the log holds the %s", name)
 		}
 	}
-	if _, err := readEndpoints(dir); err == nil {
-		t.Errorf("%s is there after the end", endpointsFile)
+	if _, err := cli.ReadEndpoints(dir); err == nil {
+		t.Errorf("%s is there after the end", cli.EndpointsFile)
 	}
 }
 
@@ -206,7 +207,7 @@ func get(t *testing.T, client *http.Client, url string) (int, string) {
 }
 
 // startProgram starts hubn as a process of its own.
-func startProgram(t *testing.T, dir string, args ...string) (*program, Endpoints) {
+func startProgram(t *testing.T, dir string, args ...string) (*program, cli.Endpoints) {
 	t.Helper()
 	log := &lockedBuffer{}
 	cmd := exec.Command(os.Args[0], append(args, "--data-dir", dir)...)
@@ -270,7 +271,7 @@ func TestKilledHubnStartsAgainWhereItWas(t *testing.T) {
 	<-first.ended
 	// What the killed process said is removed by the next one, but not before this
 	// test could read it.
-	if err := os.Remove(filepath.Join(dir, endpointsFile)); err != nil {
+	if err := os.Remove(filepath.Join(dir, cli.EndpointsFile)); err != nil {
 		t.Fatal(err)
 	}
 
@@ -286,7 +287,7 @@ func TestKilledHubnStartsAgainWhereItWas(t *testing.T) {
 	hung := openRequest(t, after)
 	defer func() { _ = hung.Close() }()
 	second.signal(t, syscall.SIGTERM)
-	waitLong(t, func() bool { _, err := readEndpoints(dir); return err != nil })
+	waitLong(t, func() bool { _, err := cli.ReadEndpoints(dir); return err != nil })
 	second.signal(t, syscall.SIGTERM)
 	<-second.ended
 	if status, ok := second.state.Sys().(syscall.WaitStatus); !ok || !status.Signaled() || status.Signal() != syscall.SIGTERM {
@@ -295,7 +296,7 @@ func TestKilledHubnStartsAgainWhereItWas(t *testing.T) {
 }
 
 // openRequest begins a request whose body never ends.
-func openRequest(t *testing.T, e Endpoints) net.Conn {
+func openRequest(t *testing.T, e cli.Endpoints) net.Conn {
 	t.Helper()
 	token, err := os.ReadFile(e.AdminTokenFile)
 	if err != nil {

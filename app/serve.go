@@ -6,6 +6,8 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+
+	"hubn/app/cli"
 )
 
 // serverFlags are the flags of the commands that read the configuration.
@@ -103,7 +105,7 @@ func serve(cmd *cobra.Command, config Config, names []string, embeddedLevel slog
 		if err := p.folder.writeEndpoints(p.endpoints()); err != nil {
 			return err
 		}
-		log.Info("ready", "url", p.ownURL(), "modules", modules, "endpoints", p.folder.path(endpointsFile))
+		log.Info("ready", "url", p.ownURL(), "modules", modules, "endpoints", p.folder.path(cli.EndpointsFile))
 		return nil
 	})
 }

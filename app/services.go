@@ -162,7 +162,8 @@ func (p *process) redisClient() (redis.UniversalClient, error) {
 	}
 	options, err := redis.ParseURL(p.redisURL())
 	if err != nil {
-		return nil, fmt.Errorf("redis.url: %w", err)
+		// The text of the URL is not repeated: it may hold a password.
+		return nil, errors.New("redis.url is not the URL of a Redis: write redis://HOST:PORT/DATABASE, or rediss:// for TLS")
 	}
 	// A context's deadline bounds a command: the outbox must not publish on a
 	// lease that has run out.

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -13,24 +14,24 @@ import (
 )
 
 func statusCommand() *cobra.Command {
-	var c connection
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show what the modules of a running process do",
 		Long:  "Show the modules of a running process, whether each does its work, and why not. The exit status is 1 when one does not.",
 		Args:  noArguments,
 	}
-	c.addFlags(cmd)
-	output := outputFlag(cmd)
+	c := cli.Connect(wiring(), cmd)
+	output := cli.OutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := c.find(); err != nil {
+		target, err := c.Find()
+		if err != nil {
 			return err
 		}
 		var st ProcessStatus
-		if err := c.get(cmd.Context(), "/status", &st); err != nil {
+		if err := ask(cmd.Context(), target, "/status", &st); err != nil {
 			return err
 		}
-		if err := output.print(cmd.OutOrStdout(), st, func(w io.Writer) { printStatus(w, c.url, st) }); err != nil {
+		if err := output.Print(st, func(w io.Writer) { printStatus(w, target.URL, st) }); err != nil {
 			return err
 		}
 		if !st.Ready {
@@ -77,7 +78,6 @@ type moduleList struct {
 }
 
 func modulesCommand() *cobra.Command {
-	var c connection
 	cmd := &cobra.Command{
 		Use:   "modules",
 		Short: "List the modules of this program, and those that consume a Registry's events",
@@ -86,33 +86,34 @@ runs, the consumers that are registered with it. ` + "`hubn wait`" + ` waits for
 		Args: noArguments,
 	}
 	cmd.AddCommand(cli.ModulesForget(clientWiring()))
-	c.addFlags(cmd)
+	c := cli.Connect(wiring(), cmd)
 	cmd.AddCommand(cli.ModulesForget(wiring()))
-	output := outputFlag(cmd)
+	output := cli.OutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		var list moduleList
 		for _, e := range modulesOf(table) {
 			list.Modules = append(list.Modules, moduleRow{e.name, e.about})
 		}
-		err := c.find()
+		target, err := c.Find()
 		if err == nil {
-			list.Consumers, err = c.consumers(cmd)
+			list.Consumers, err = consumers(cmd.Context(), target)
 		}
 		if err != nil && cmd.Flags().Changed("url") {
 			return err
 		}
-		return output.print(cmd.OutOrStdout(), list, func(w io.Writer) { printModules(w, list, err) })
+		return output.Print(list, func(w io.Writer) { printModules(w, list, err) })
 	}
 	return cmd
 }
 
-func (c *connection) consumers(cmd *cobra.Command) ([]client.Module, error) {
-	registry, err := client.New(client.Options{URL: c.url, Token: c.token, CAFile: c.caFile, Timeout: statusTimeout})
+// consumers are the modules that are registered with the Registry.
+func consumers(ctx context.Context, t cli.Target) ([]client.Module, error) {
+	registry, err := client.New(client.Options{URL: t.URL, Token: t.Token, CAFile: t.CAFile, Timeout: statusTimeout})
 	if err != nil {
 		return nil, err
 	}
 	defer registry.Close()
-	return registry.Modules(cmd.Context())
+	return registry.Modules(ctx)
 }
 
 func printModules(w io.Writer, list moduleList, unreachable error) {

@@ -30,15 +30,19 @@ type Wiring struct {
 // shell makes the commands.
 type shell struct{ Wiring }
 
-// Commands are the client commands, for the program's root command.
-func Commands(w Wiring) []*cobra.Command {
+func newShell(w Wiring) *shell {
 	if w.Usage == nil {
 		w.Usage = func(err error) error { return err }
 	}
 	if w.Said == nil {
 		w.Said = errors.New("failed")
 	}
-	s := &shell{w}
+	return &shell{w}
+}
+
+// Commands are the client commands, for the program's root command.
+func Commands(w Wiring) []*cobra.Command {
+	s := newShell(w)
 	return []*cobra.Command{
 		s.organisation().command(),
 		s.asn().command(),

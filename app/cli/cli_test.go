@@ -205,7 +205,7 @@ func TestNamedResourcesNeedNoQuestion(t *testing.T) {
 func TestProblemsAreExplained(t *testing.T) {
 	p := problem.New(problem.Conflict, "192.0.2.0/24 is still needed by 1 resource").
 		With("dependants", []any{map[string]any{"resource": "ptr:192.0.2.1", "label": "host.example.net"}})
-	c := &connection{url: "http://registry.example"}
+	c := &Connection{url: "http://registry.example"}
 	for _, test := range []struct {
 		err  error
 		want []string

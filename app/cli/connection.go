@@ -2,11 +2,8 @@ package cli
 
 import (
 	"cmp"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -17,16 +14,18 @@ import (
 // defaultDataDir is where a hubn of this folder keeps its data.
 const defaultDataDir = ".hubn"
 
-// connection says which Registry a command asks: the one at --url, else the one
-// of the hubn that runs on the data folder.
-type connection struct {
+// Connection says which hubn a command asks: the one at --url, else the one that
+// runs on the data folder.
+type Connection struct {
 	shell                       *shell
 	url, token, caFile, dataDir string
 }
 
-// connect adds the flags that say where the Registry is.
-func (s *shell) connect(cmd *cobra.Command) *connection {
-	c := &connection{shell: s}
+// Connect adds the flags that say where a running hubn is.
+func Connect(w Wiring, cmd *cobra.Command) *Connection { return newShell(w).connect(cmd) }
+
+func (s *shell) connect(cmd *cobra.Command) *Connection {
+	c := &Connection{shell: s}
 	flags := cmd.Flags()
 	flags.StringVar(&c.url, "url", "", "base URL of the Registry (HUBN_URL)")
 	flags.StringVar(&c.token, "token", "", "token to show it (HUBN_TOKEN)")
@@ -35,63 +34,71 @@ func (s *shell) connect(cmd *cobra.Command) *connection {
 	return c
 }
 
-// endpoints is what a running hubn writes into its data folder, as far as these
-// commands need it.
-type endpoints struct {
-	RegistryURL    string `json:"registry_url"`
-	AdminTokenFile string `json:"admin_token_file"`
-	RedisURL       string `json:"redis_url"`
-}
-
 // folder is the data folder that is asked for.
-func (c *connection) folder() string {
+func (c *Connection) folder() string {
 	return cmp.Or(c.dataDir, os.Getenv("HUBN_DATA_DIR"), defaultDataDir)
 }
 
 // endpoints reads what the hubn on the data folder wrote.
-func (c *connection) endpoints() (endpoints, error) {
-	path := filepath.Join(c.folder(), "endpoints.json")
-	content, err := os.ReadFile(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return endpoints{}, fmt.Errorf("no hubn runs on %s (there is no %s): start one with `hubn dev`, "+
-			"name its folder with --data-dir, or name a Registry with --url and --token", c.folder(), path)
+func (c *Connection) endpoints() (Endpoints, error) { return ReadEndpoints(c.folder()) }
+
+// Target is what the flags and the data folder say of a running hubn.
+type Target struct {
+	URL, Token string
+	// CAFile is empty for the system's authorities.
+	CAFile string
+}
+
+// Find says where the hubn is and which token to show it.
+func (c *Connection) Find() (Target, error) {
+	t := Target{
+		URL:    cmp.Or(c.url, os.Getenv("HUBN_URL")),
+		Token:  cmp.Or(c.token, os.Getenv("HUBN_TOKEN")),
+		CAFile: cmp.Or(c.caFile, os.Getenv("HUBN_CA_FILE")),
 	}
+	if t.URL == "" {
+		local, err := Local(c.folder(), t.Token)
+		if err != nil {
+			return Target{}, err
+		}
+		t.URL, t.Token = local.URL, local.Token
+	}
+	t.URL = strings.TrimRight(t.URL, "/")
+	c.url = t.URL
+	return t, nil
+}
+
+// Local is the hubn that runs on a data folder, with the token that is given,
+// else its administrator's.
+func Local(dataDir, token string) (Target, error) {
+	e, err := ReadEndpoints(dataDir)
 	if err != nil {
-		return endpoints{}, err
+		return Target{}, err
 	}
-	var e endpoints
-	if err := json.Unmarshal(content, &e); err != nil {
-		return endpoints{}, fmt.Errorf("%s: %w", path, err)
+	if e.RegistryURL == "" {
+		return Target{}, fmt.Errorf("the hubn on %s does not run the Registry: name one that does with --url", dataDir)
 	}
-	return e, nil
+	t := Target{URL: e.RegistryURL, Token: token, CAFile: os.Getenv("HUBN_CA_FILE")}
+	if t.Token == "" && e.AdminTokenFile != "" {
+		content, err := os.ReadFile(e.AdminTokenFile)
+		if err != nil {
+			return Target{}, fmt.Errorf("read the admin token: %w; name another with --token", err)
+		}
+		t.Token = strings.TrimSpace(string(content))
+	}
+	return t, nil
 }
 
 // open makes the client; it makes no call.
-func (c *connection) open() (*client.Client, error) {
-	url := cmp.Or(c.url, os.Getenv("HUBN_URL"))
-	token := cmp.Or(c.token, os.Getenv("HUBN_TOKEN"))
-	if url == "" {
-		e, err := c.endpoints()
-		if err != nil {
-			return nil, err
-		}
-		if e.RegistryURL == "" {
-			return nil, fmt.Errorf("the hubn on %s does not run the Registry: name one that does with --url", c.folder())
-		}
-		url = e.RegistryURL
-		if token == "" && e.AdminTokenFile != "" {
-			content, err := os.ReadFile(e.AdminTokenFile)
-			if err != nil {
-				return nil, fmt.Errorf("read the admin token: %w; name another with --token", err)
-			}
-			token = strings.TrimSpace(string(content))
-		}
+func (c *Connection) open() (*client.Client, error) {
+	t, err := c.Find()
+	if err != nil {
+		return nil, err
 	}
-	c.url = url
 	cl, err := client.New(client.Options{
-		URL:       strings.TrimRight(url, "/"),
-		Token:     token,
-		CAFile:    cmp.Or(c.caFile, os.Getenv("HUBN_CA_FILE")),
+		URL:       t.URL,
+		Token:     t.Token,
+		CAFile:    t.CAFile,
 		UserAgent: "hubn-cli/" + cmp.Or(c.shell.Version, "development"),
 	})
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 
 // explain turns an error of a call into what the person at the terminal is
 // told: what is wrong, with which value, and what to do.
-func (c *connection) explain(err error) error { return explain(c.url, err) }
+func (c *Connection) explain(err error) error { return explain(c.url, err) }
 
 func explain(url string, err error) error {
 	var p *problem.Error

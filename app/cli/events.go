@@ -58,7 +58,7 @@ the last half hour. Redis is the one of the hubn on the data folder, else --redi
 		Args: s.arguments(0, 0, ""),
 	}
 	c := s.connect(cmd)
-	out := s.output(cmd)
+	out := OutputFlag(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&redisURL, "redis-url", "", "Redis of the event path (HUBN_REDIS_URL)")
 	flags.StringVar(&prefix, "redis-prefix", "", "what all its keys begin with (HUBN_REDIS_PREFIX; else hubn)")
@@ -126,7 +126,7 @@ func (s *shell) streamID(from string, now time.Time) (string, error) {
 }
 
 // redis is a client of the Redis that carries the events.
-func (c *connection) redis(url string) (redis.UniversalClient, string, error) {
+func (c *Connection) redis(url string) (redis.UniversalClient, string, error) {
 	url = cmp.Or(url, os.Getenv("HUBN_REDIS_URL"))
 	if url == "" {
 		e, err := c.endpoints()
@@ -288,7 +288,7 @@ type tailed struct {
 }
 
 // showEvent prints an event as a line, of text or of JSON.
-func showEvent(out *output) func(string, event.Event) error {
+func showEvent(out *Output) func(string, event.Event) error {
 	w := out.cmd.OutOrStdout()
 	if out.json() {
 		encoder := json.NewEncoder(w)

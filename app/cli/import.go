@@ -46,7 +46,7 @@ input again changes nothing.`,
 		Args: s.arguments(1, -1, "a file or folder, or - for standard input"),
 	}
 	c := s.connect(cmd)
-	out := s.output(cmd)
+	out := OutputFlag(cmd)
 	flags := cmd.Flags()
 	flags.BoolVar(&o.DryRun, "dry-run", false, "change nothing, and show what would change")
 	flags.BoolVar(&o.Prune, "prune", false, "make the Registry equal to the input: prefixes, routes and AS numbers that it does not name go")
@@ -73,7 +73,7 @@ input again changes nothing.`,
 			return c.explain(err)
 		}
 		done := imported{result, tally.Files, tally.SkippedFiles, tally.OtherObjects}
-		if err := out.print(done, func(w io.Writer) { printImport(w, done) }); err != nil {
+		if err := out.Print(done, func(w io.Writer) { printImport(w, done) }); err != nil {
 			return err
 		}
 		if len(result.Refused) > 0 {

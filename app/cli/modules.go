@@ -12,7 +12,7 @@ import (
 // ModulesForget is `hubn modules forget NAME`, for the program's own command
 // `hubn modules`.
 func ModulesForget(w Wiring) *cobra.Command {
-	s := &shell{w}
+	s := newShell(w)
 	var reason string
 	cmd := &cobra.Command{
 		Use:   "forget NAME...",
@@ -22,7 +22,7 @@ A module that still runs registers itself again.`,
 		Args: s.arguments(1, -1, "the name of a registered module"),
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why")
-	return s.asking(cmd, func(ctx context.Context, cl *client.Client, out *output, args []string) error {
+	return s.asking(cmd, func(ctx context.Context, cl *client.Client, out *Output, args []string) error {
 		for _, name := range args {
 			if err := cl.ForgetModule(ctx, name, reason); err != nil {
 				return err
@@ -32,7 +32,7 @@ A module that still runs registers itself again.`,
 			}
 		}
 		if out.json() {
-			return out.print(map[string]any{"forgotten": args}, nil)
+			return out.Print(map[string]any{"forgotten": args}, nil)
 		}
 		return nil
 	})

@@ -90,7 +90,7 @@ func (n *noun[T]) listCommand() *cobra.Command {
 		}
 		return nil
 	}
-	return n.shell.asking(cmd, func(ctx context.Context, cl *client.Client, out *output, _ []string) error {
+	return n.shell.asking(cmd, func(ctx context.Context, cl *client.Client, out *Output, _ []string) error {
 		query := url.Values{}
 		for name, value := range values {
 			if flags.Changed(name) {
@@ -105,7 +105,7 @@ func (n *noun[T]) listCommand() *cobra.Command {
 // listing prints a list page by page: a registry may hold a million prefixes.
 type listing[T any] struct {
 	noun *noun[T]
-	out  *output
+	out  *Output
 	n    int
 }
 
@@ -204,7 +204,7 @@ func (n *noun[T]) showCommand() *cobra.Command {
 		Use:   "show " + n.argumentWord(),
 		Short: "Show one " + n.name,
 		Args:  n.shell.arguments(1, 1, n.argument),
-	}, func(ctx context.Context, cl *client.Client, out *output, args []string) error {
+	}, func(ctx context.Context, cl *client.Client, out *Output, args []string) error {
 		path, err := n.at(ctx, cl, args[0])
 		if err != nil {
 			return err
@@ -213,7 +213,7 @@ func (n *noun[T]) showCommand() *cobra.Command {
 		if _, err := cl.Get(ctx, path, &o); err != nil {
 			return err
 		}
-		return out.print(o.raw, func(w io.Writer) { n.show(w, o.value) })
+		return out.Print(o.raw, func(w io.Writer) { n.show(w, o.value) })
 	})
 }
 
@@ -267,13 +267,13 @@ func (n *noun[T]) createCommand() *cobra.Command {
 		}
 		return nil
 	}
-	return n.shell.asking(cmd, func(ctx context.Context, cl *client.Client, out *output, _ []string) error {
+	return n.shell.asking(cmd, func(ctx context.Context, cl *client.Client, out *Output, _ []string) error {
 		var o object[T]
 		written, err := cl.Create(ctx, n.path, how.write(), body, &o)
 		if err != nil {
 			return err
 		}
-		return out.print(o.raw, func(w io.Writer) { n.done(w, how, "created", n.label(o.value), written) })
+		return out.Print(o.raw, func(w io.Writer) { n.done(w, how, "created", n.label(o.value), written) })
 	})
 }
 
@@ -300,7 +300,7 @@ func (n *noun[T]) setCommand() *cobra.Command {
 		}
 		return nil
 	}
-	return n.shell.asking(cmd, func(ctx context.Context, cl *client.Client, out *output, args []string) error {
+	return n.shell.asking(cmd, func(ctx context.Context, cl *client.Client, out *Output, args []string) error {
 		path, err := n.at(ctx, cl, args[0])
 		if err != nil {
 			return err
@@ -315,7 +315,7 @@ func (n *noun[T]) setCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return out.print(o.raw, func(w io.Writer) { n.done(w, how, "changed", n.label(o.value), written) })
+		return out.Print(o.raw, func(w io.Writer) { n.done(w, how, "changed", n.label(o.value), written) })
 	})
 }
 
@@ -334,7 +334,7 @@ func (n *noun[T]) deleteCommand() *cobra.Command {
 		Args:  n.shell.arguments(1, -1, n.argument),
 	}
 	how.flags(cmd.Flags(), true)
-	return n.shell.asking(cmd, func(ctx context.Context, cl *client.Client, out *output, args []string) error {
+	return n.shell.asking(cmd, func(ctx context.Context, cl *client.Client, out *Output, args []string) error {
 		if how.ifMatch != "" && len(args) > 1 {
 			return n.shell.usage("--if-match is the ETag of one %s, and %d are named", n.name, len(args))
 		}
@@ -350,9 +350,9 @@ func (n *noun[T]) deleteCommand() *cobra.Command {
 		if out.json() {
 			var err error
 			if len(args) == 1 && len(gone) == 1 {
-				err = out.print(gone[0], nil)
+				err = out.Print(gone[0], nil)
 			} else if len(args) > 1 {
-				err = out.print(gone, nil)
+				err = out.Print(gone, nil)
 			}
 			failed = append(failed, err)
 		}
@@ -363,7 +363,7 @@ func (n *noun[T]) deleteCommand() *cobra.Command {
 	})
 }
 
-func (n *noun[T]) delete(ctx context.Context, cl *client.Client, out *output, how writing, text string) (deleted, error) {
+func (n *noun[T]) delete(ctx context.Context, cl *client.Client, out *Output, how writing, text string) (deleted, error) {
 	path, err := n.at(ctx, cl, text)
 	if err != nil {
 		return deleted{}, err

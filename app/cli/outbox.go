@@ -34,9 +34,9 @@ and act on them. LANE is a lane's number or a resource, such as prefix:17 or
 }
 
 // asking makes the body of a command that asks the Registry and prints the answer.
-func (s *shell) asking(cmd *cobra.Command, run func(ctx context.Context, cl *client.Client, out *output, args []string) error) *cobra.Command {
+func (s *shell) asking(cmd *cobra.Command, run func(ctx context.Context, cl *client.Client, out *Output, args []string) error) *cobra.Command {
 	c := s.connect(cmd)
-	out := s.output(cmd)
+	out := OutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		cl, err := c.open()
 		if err != nil {
@@ -65,12 +65,12 @@ func (s *shell) outboxStatusCommand() *cobra.Command {
 		Use:   "status",
 		Short: "Show how much is not published yet, and how the streams are",
 		Args:  s.arguments(0, 0, ""),
-	}, func(ctx context.Context, cl *client.Client, out *output, _ []string) error {
+	}, func(ctx context.Context, cl *client.Client, out *Output, _ []string) error {
 		status, err := cl.OutboxStatus(ctx)
 		if err != nil {
 			return err
 		}
-		return out.print(status, func(w io.Writer) { printOutboxStatus(w, status) })
+		return out.Print(status, func(w io.Writer) { printOutboxStatus(w, status) })
 	})
 }
 
@@ -141,7 +141,7 @@ func (s *shell) outboxListCommand() *cobra.Command {
 	flags.StringVar(&kind, "agg", "", "only lanes of this kind of aggregate, such as prefix")
 	flags.DurationVar(&f.Older, "older", 0, "only lanes whose first unpublished event is at least so old")
 	flags.IntVar(&limit, "limit", limit, "at most so many; 0 for all")
-	return s.asking(cmd, func(ctx context.Context, cl *client.Client, out *output, _ []string) error {
+	return s.asking(cmd, func(ctx context.Context, cl *client.Client, out *Output, _ []string) error {
 		f.State, f.Kind = client.LaneState(state), client.Kind(kind)
 		lanes := []client.OutboxLane{}
 		for {
@@ -157,7 +157,7 @@ func (s *shell) outboxListCommand() *cobra.Command {
 		if limit > 0 && len(lanes) > limit {
 			lanes = lanes[:limit]
 		}
-		return out.print(lanes, func(w io.Writer) { printLanes(w, lanes) })
+		return out.Print(lanes, func(w io.Writer) { printLanes(w, lanes) })
 	})
 }
 
@@ -179,13 +179,13 @@ func (s *shell) outboxShowCommand() *cobra.Command {
 		Use:   "show LANE|EVENT",
 		Short: "Show a lane with its events, or an event by its id",
 		Args:  s.arguments(1, 1, "a lane or an event's id"),
-	}, func(ctx context.Context, cl *client.Client, out *output, args []string) error {
+	}, func(ctx context.Context, cl *client.Client, out *Output, args []string) error {
 		if isUUID(args[0]) {
 			event, err := cl.OutboxEvent(ctx, args[0])
 			if err != nil {
 				return err
 			}
-			return out.print(event, func(w io.Writer) {
+			return out.Print(event, func(w io.Writer) {
 				e := event.Event
 				fmt.Fprintf(w, "event %s: %s version %d, %s %s\ncommitted %s, published %s, %s\n\n", e.EventID, e.Resource, e.Version,
 					e.Kind, strings.Join(e.Changed, ", "), moment(e.CreatedAt), moment(e.PublishedAt), e.State)
@@ -200,7 +200,7 @@ func (s *shell) outboxShowCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return out.print(detail, func(w io.Writer) { printLane(w, detail) })
+		return out.Print(detail, func(w io.Writer) { printLane(w, detail) })
 	})
 }
 

@@ -75,7 +75,7 @@ func (s *shell) ordering(use, short, long, about, done string,
 	give func(*client.Client, context.Context, client.OutboxOrder) (client.OutboxResult, error)) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short, Long: long, Args: s.arguments(0, 1, "one lane")}
 	t := s.target(cmd, about)
-	return s.asking(cmd, func(ctx context.Context, cl *client.Client, out *output, args []string) error {
+	return s.asking(cmd, func(ctx context.Context, cl *client.Client, out *Output, args []string) error {
 		named, err := t.named(ctx, cl, args)
 		if err != nil {
 			return err
@@ -88,8 +88,8 @@ func (s *shell) ordering(use, short, long, about, done string,
 	})
 }
 
-func printResult(out *output, r client.OutboxResult, done string) error {
-	return out.print(r, func(w io.Writer) {
+func printResult(out *Output, r client.OutboxResult, done string) error {
+	return out.Print(r, func(w io.Writer) {
 		if r.DryRun {
 			fmt.Fprintf(w, "dry run, nothing was changed: %d would be %s\n", r.Matched, done)
 			return
@@ -137,7 +137,7 @@ tells the consumers, who then fetch the state. The action is kept with its reaso
 		}
 		return nil
 	}
-	return s.asking(cmd, func(ctx context.Context, cl *client.Client, out *output, args []string) error {
+	return s.asking(cmd, func(ctx context.Context, cl *client.Client, out *Output, args []string) error {
 		var err error
 		if o.Lane, err = lane(ctx, cl, args[0]); err != nil {
 			return err
@@ -165,7 +165,7 @@ the last 30m.`,
 	t := s.target(cmd, "replay")
 	cmd.Flags().StringVar(&agg, "agg", "", "only aggregates of this kind, such as prefix")
 	cmd.Flags().StringVar(&since, "since", "", "only aggregates with an event since this time, or in the last 30m")
-	return s.asking(cmd, func(ctx context.Context, cl *client.Client, out *output, args []string) error {
+	return s.asking(cmd, func(ctx context.Context, cl *client.Client, out *Output, args []string) error {
 		o := client.OutboxReplay{Kind: client.Kind(agg), Reason: t.reason, DryRun: t.dryRun}
 		var err error
 		if since != "" {
@@ -219,7 +219,7 @@ published, and with --fix publish again what Redis lost.`,
 	flags.IntVar(&stream, "stream", -1, "only this stream")
 	flags.DurationVar(&wait, "timeout", wait, "how long to wait for the workers")
 	flags.StringVar(&o.Reason, "reason", "", "why, for the list of operators' actions")
-	return s.asking(cmd, func(ctx context.Context, cl *client.Client, out *output, _ []string) error {
+	return s.asking(cmd, func(ctx context.Context, cl *client.Client, out *Output, _ []string) error {
 		if stream >= 0 {
 			o.Stream = &stream
 		}
@@ -228,7 +228,7 @@ published, and with --fix publish again what Redis lost.`,
 		if err != nil {
 			return err
 		}
-		if err := out.print(answer, func(w io.Writer) { printAudit(w, answer) }); err != nil {
+		if err := out.Print(answer, func(w io.Writer) { printAudit(w, answer) }); err != nil {
 			return err
 		}
 		if !answer.Done {
@@ -255,12 +255,12 @@ func (s *shell) outboxCleanupCommand() *cobra.Command {
 		Args:  s.arguments(0, 0, ""),
 	}
 	cmd.Flags().BoolVar(&o.DryRun, "dry-run", false, "only show which are due")
-	return s.asking(cmd, func(ctx context.Context, cl *client.Client, out *output, _ []string) error {
+	return s.asking(cmd, func(ctx context.Context, cl *client.Client, out *Output, _ []string) error {
 		answer, err := cl.OutboxCleanup(ctx, o)
 		if err != nil {
 			return err
 		}
-		return out.print(answer, func(w io.Writer) {
+		return out.Print(answer, func(w io.Writer) {
 			t := newTable(w, "DAY", "EVENTS", "UNPUBLISHED", "BYTES", "DUE", "WHY")
 			for _, p := range answer.Partitions {
 				due := "no"
@@ -280,12 +280,12 @@ func (s *shell) outboxDoctorCommand() *cobra.Command {
 		Short: "Examine what the outbox stands on: Redis, clocks, vacuum, partitions",
 		Long:  "Examine what the outbox stands on. The exit status is 1 when something is wrong.",
 		Args:  s.arguments(0, 0, ""),
-	}, func(ctx context.Context, cl *client.Client, out *output, _ []string) error {
+	}, func(ctx context.Context, cl *client.Client, out *Output, _ []string) error {
 		answer, err := cl.OutboxDoctor(ctx)
 		if err != nil {
 			return err
 		}
-		if err := out.print(answer, func(w io.Writer) {
+		if err := out.Print(answer, func(w io.Writer) {
 			t := newTable(w, "CHECK", "LEVEL", "FOUND", "WHAT TO DO")
 			for _, f := range answer.Findings {
 				t.row(f.Check, f.Level, f.Detail, f.Advice)

@@ -13,25 +13,25 @@ import (
 	"golang.org/x/term"
 )
 
-// output is how a command prints.
-type output struct {
+// Output is how a command prints.
+type Output struct {
 	format string
 	cmd    *cobra.Command
 }
 
-// output adds --output to a command that prints.
-func (s *shell) output(cmd *cobra.Command) *output {
-	o := &output{format: "table", cmd: cmd}
+// OutputFlag adds --output to a command that prints.
+func OutputFlag(cmd *cobra.Command) *Output {
+	o := &Output{format: "table", cmd: cmd}
 	cmd.Flags().VarP(o, "output", "o", "table, or json for scripts")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	return o
 }
 
 // String is the format's name.
-func (o *output) String() string { return o.format }
+func (o *Output) String() string { return o.format }
 
 // Set takes one of the formats.
-func (o *output) Set(text string) error {
+func (o *Output) Set(text string) error {
 	if text != "table" && text != "json" {
 		return fmt.Errorf("write table or json")
 	}
@@ -40,13 +40,13 @@ func (o *output) Set(text string) error {
 }
 
 // Type names the flag's value in help.
-func (o *output) Type() string { return "table|json" }
+func (o *Output) Type() string { return "table|json" }
 
 // json tells whether the output is for a program.
-func (o *output) json() bool { return o.format == "json" }
+func (o *Output) json() bool { return o.format == "json" }
 
-// print prints a value as JSON, or what table makes of it.
-func (o *output) print(v any, table func(io.Writer)) error {
+// Print prints a value as JSON, or what table makes of it.
+func (o *Output) Print(v any, table func(io.Writer)) error {
 	if o.json() {
 		encoder := json.NewEncoder(o.cmd.OutOrStdout())
 		encoder.SetEscapeHTML(false)
@@ -58,7 +58,7 @@ func (o *output) print(v any, table func(io.Writer)) error {
 }
 
 // remark is said on standard error, beside the output.
-func (o *output) remark(format string, args ...any) {
+func (o *Output) remark(format string, args ...any) {
 	fmt.Fprintf(o.cmd.ErrOrStderr(), format+"\n", args...)
 }
 

@@ -28,7 +28,7 @@ and applied of it.`,
 		Args: s.arguments(0, 1, "one resource"),
 	}
 	c := s.connect(cmd)
-	out := s.output(cmd)
+	out := OutputFlag(cmd)
 	flags := cmd.Flags()
 	words := make([]string, len(attention))
 	for i, o := range attention {
@@ -62,12 +62,12 @@ and applied of it.`,
 			}
 			items = append(items, more...)
 		}
-		return out.print(items, func(w io.Writer) { printWork(w, items) })
+		return out.Print(items, func(w io.Writer) { printWork(w, items) })
 	}
 	return cmd
 }
 
-func showState(ctx context.Context, cl *client.Client, out *output, name string) error {
+func showState(ctx context.Context, cl *client.Client, out *Output, name string) error {
 	r, _, err := resource(ctx, cl, name)
 	if err != nil {
 		return err
@@ -76,7 +76,7 @@ func showState(ctx context.Context, cl *client.Client, out *output, name string)
 	if err != nil {
 		return err
 	}
-	return out.print(state, func(w io.Writer) {
+	return out.Print(state, func(w io.Writer) {
 		fmt.Fprintf(w, "%s  %s\n\n", title(state.Resource, state.Label), state.Overall)
 		printState(w, state)
 	})

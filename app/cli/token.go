@@ -47,7 +47,7 @@ in its own name).`,
 		}
 		return nil
 	}
-	return s.asking(cmd, func(ctx context.Context, cl *client.Client, out *output, _ []string) error {
+	return s.asking(cmd, func(ctx context.Context, cl *client.Client, out *Output, _ []string) error {
 		body := map[string]any{"name": name, "roles": roles}
 		if module != "" {
 			body["module"] = module
@@ -66,7 +66,7 @@ in its own name).`,
 		if err := cl.Raw(ctx, http.MethodPost, "/v1/tokens", nil, body, &made); err != nil {
 			return err
 		}
-		return out.print(made, func(w io.Writer) {
+		return out.Print(made, func(w io.Writer) {
 			fmt.Fprintln(w, made.Secret)
 			out.remark("token %d for %s (%s); it is shown this once", made.ID, made.Name, strings.Join(made.Roles, ", "))
 		})
@@ -90,7 +90,7 @@ func (s *shell) tokenListCommand() *cobra.Command {
 		Use:   "list",
 		Short: "List tokens, without their secrets",
 		Args:  s.arguments(0, 0, ""),
-	}, func(ctx context.Context, cl *client.Client, out *output, _ []string) error {
+	}, func(ctx context.Context, cl *client.Client, out *Output, _ []string) error {
 		tokens := []client.Token{}
 		for token, err := range client.List[client.Token](ctx, cl, "/v1/tokens", nil) {
 			if err != nil {
@@ -98,7 +98,7 @@ func (s *shell) tokenListCommand() *cobra.Command {
 			}
 			tokens = append(tokens, token)
 		}
-		return out.print(tokens, func(w io.Writer) {
+		return out.Print(tokens, func(w io.Writer) {
 			t := newTable(w, "ID", "TOKEN", "NAME", "ROLES", "MODULE", "FROM", "EXPIRES", "LAST USED", "REVOKED")
 			for _, token := range tokens {
 				t.row(strconv.FormatInt(token.ID, 10), "hubn_"+token.PublicID+"…", token.Name, strings.Join(token.Roles, ", "), token.Module,
@@ -130,7 +130,7 @@ func (s *shell) tokenRevokeCommand() *cobra.Command {
 			}
 			return nil
 		},
-	}, func(ctx context.Context, cl *client.Client, out *output, args []string) error {
+	}, func(ctx context.Context, cl *client.Client, out *Output, args []string) error {
 		var failed []error
 		for _, id := range args {
 			if err := cl.Raw(ctx, http.MethodDelete, "/v1/tokens/"+id, nil, nil, nil); err != nil {
@@ -142,7 +142,7 @@ func (s *shell) tokenRevokeCommand() *cobra.Command {
 			}
 		}
 		if len(failed) == 0 && out.json() {
-			return out.print(map[string]any{"revoked": args}, nil)
+			return out.Print(map[string]any{"revoked": args}, nil)
 		}
 		return errors.Join(failed...)
 	})

@@ -31,7 +31,7 @@ anycast:5, organisation:3 or a handle.`,
 		Args: s.arguments(1, 1, "a resource, such as 192.0.2.0/24"),
 	}
 	c := s.connect(cmd)
-	out := s.output(cmd)
+	out := OutputFlag(cmd)
 	cmd.Flags().BoolVar(&all, "all", false, "show the whole history that is kept, not only the last steps")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		cl, err := c.open()
@@ -47,7 +47,7 @@ anycast:5, organisation:3 or a handle.`,
 		if err != nil {
 			return c.explain(err)
 		}
-		return out.print(trace, func(w io.Writer) { printTrace(w, trace, all) })
+		return out.Print(trace, func(w io.Writer) { printTrace(w, trace, all) })
 	}
 	return cmd
 }

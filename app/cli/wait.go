@@ -45,7 +45,7 @@ The exit status is 1 when the timeout passes first.`,
 		Args: s.arguments(0, 1, "one resource"),
 	}
 	c := s.connect(cmd)
-	out := s.output(cmd)
+	out := OutputFlag(cmd)
 	cmd.Flags().DurationVar(&timeout, "timeout", timeout, "give up after this time; 0 waits for ever")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		cl, err := c.open()
@@ -76,11 +76,11 @@ The exit status is 1 when the timeout passes first.`,
 var errWaited = errors.New("timeout")
 
 // endWait prints how a wait ended.
-func (s *shell) endWait(c *connection, out *output, w *waiter, timeout time.Duration, err error) error {
+func (s *shell) endWait(c *Connection, out *Output, w *waiter, timeout time.Duration, err error) error {
 	switch {
 	case err == nil:
 		w.result.Done, w.result.Blocked = true, nil
-		return out.print(w.result, func(to io.Writer) {
+		return out.Print(w.result, func(to io.Writer) {
 			what := "everything committed before is in effect"
 			if w.result.Resource != nil {
 				what = fmt.Sprintf("%s version %d is in effect", w.result.Resource, w.result.Version)
@@ -91,7 +91,7 @@ func (s *shell) endWait(c *connection, out *output, w *waiter, timeout time.Dura
 		return c.explain(err)
 	}
 	if out.json() {
-		if err := out.print(w.result, nil); err != nil {
+		if err := out.Print(w.result, nil); err != nil {
 			return err
 		}
 		return s.Said
