@@ -2,9 +2,9 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -15,6 +15,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
 	"hubn/app/e2e/mirror"
@@ -40,12 +41,14 @@ type stack struct {
 	admin  *client.Client
 	tokens map[string]string
 	log    *slog.Logger
+	// metrics are those of the mirrors.
+	metrics map[*replica]*prometheus.Registry
 }
 
 // newStack starts a Registry; workers and mirrors are the test's to start.
 func newStack(t testing.TB, rdb *redis.Client) *stack {
 	t.Helper()
-	s := &stack{t: t, db: schematest.New(t), redis: rdb, names: event.Names{Prefix: "hubn"}, tokens: map[string]string{}}
+	s := &stack{t: t, db: schematest.New(t), redis: rdb, names: event.Names{Prefix: "hubn"}, tokens: map[string]string{}, metrics: map[*replica]*prometheus.Registry{}}
 	s.log = slog.New(slog.DiscardHandler)
 	if os.Getenv("HUBN_TEST_LOG") != "" {
 		s.log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo}))
@@ -198,8 +201,36 @@ func (s *stack) mirror(instance string, with ...func(*mirror.Options)) *replica 
 	for _, change := range with {
 		change(&o)
 	}
+	metrics := prometheus.NewRegistry()
+	o.Metrics = metrics
 	m := mirror.New(o)
-	return &replica{s.start(instance, m.Run), m}
+	r := &replica{s.start(instance, m.Run), m}
+	s.metrics[r] = metrics
+	return r
+}
+
+// metric adds up the samples of a metric whose labels include the given values.
+func (s *stack) metric(r *replica, name string, values ...string) (sum float64) {
+	s.t.Helper()
+	families, err := s.metrics[r].Gather()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() != name {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, l.GetValue())
+			}
+			if !slices.ContainsFunc(values, func(v string) bool { return !slices.Contains(labels, v) }) {
+				sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			}
+		}
+	}
+	return sum
 }
 
 // exec runs SQL as the database's owner.
@@ -317,20 +348,46 @@ func (s *stack) waited() {
 	})
 }
 
-// reconciled asks every replica for a full reconciliation and waits for its end,
-// however that is.
-func (s *stack) reconciled(r *replica) string {
+// reconciled asks for a full reconciliation and waits until one is complete.
+func (s *stack) reconciled(r *replica) {
 	s.t.Helper()
-	c := r.mirror.Consumer()
 	before := one[int64](s, `SELECT wanted FROM mirror.consumer`)
-	if err := c.Reconcile(s.t.Context(), "a test"); err != nil {
-		s.t.Fatal(err)
-	}
+	s.reconcile(r)
 	eventtest.Eventually(s.t, "the reconciliation is complete", func() bool {
 		return one[int64](s, `SELECT done FROM mirror.consumer`) > before
 	})
-	return c.Status().Detail["reconciliation"].(string)
 }
 
-// sorted are the keys of a set.
-func sorted(set map[string]bool) []string { return slices.Sorted(maps.Keys(set)) }
+// refused asks for a full reconciliation and waits until one was refused.
+func (s *stack) refused(r *replica) {
+	s.t.Helper()
+	before := s.metric(r, "hubn_consumer_reconciliations_total", "refused")
+	s.reconcile(r)
+	eventtest.Eventually(s.t, "the reconciliation is refused", func() bool {
+		return s.metric(r, "hubn_consumer_reconciliations_total", "refused") > before
+	})
+}
+
+func (s *stack) reconcile(r *replica) {
+	s.t.Helper()
+	if err := r.mirror.Consumer().Reconcile(s.t.Context(), "a test"); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// order gives the mirror a command and answers the mirror's answer.
+func (s *stack) order(name string, arguments string) client.AppliedState {
+	s.t.Helper()
+	ctx := s.t.Context()
+	command, err := s.admin.Order(ctx, mirror.Name, client.CommandOrder{Name: name, Arguments: json.RawMessage(arguments)})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	eventtest.Eventually(s.t, "the command "+name+" is answered", func() bool {
+		if command, err = s.admin.Command(ctx, command.ID); err != nil {
+			s.t.Fatal(err)
+		}
+		return command.Answer != nil
+	})
+	return *command.Answer
+}

@@ -41,12 +41,20 @@ type shardSet struct {
 	free     map[int]time.Time // since when a stream is seen without owner
 }
 
-// session is one stream's ownership.
+// session is one stream's ownership. It ends by itself once it is cancelled: it
+// finishes what it has in hand, and the replica's other streams do not wait for it.
 type session struct {
 	cancel  context.CancelFunc
 	done    chan struct{}
 	err     error // after done
 	renewed time.Time
+	// leaving says that it was cancelled; returning, that the lease is to be given back.
+	leaving, returning bool
+}
+
+func (s *session) leave(giveBack bool) {
+	s.cancel()
+	s.leaving, s.returning = true, giveBack
 }
 
 // runShards follows the streams that this replica owns, until ctx is done.
@@ -87,14 +95,10 @@ func (c *Consumer) runAllShards(ctx, hand context.Context) error {
 
 // tend renews, takes and gives back. Its error is that of a session that broke.
 func (s *shardSet) tend(ctx, hand context.Context) error {
+	if err := s.collect(hand); err != nil {
+		return err
+	}
 	for no, held := range s.sessions {
-		select {
-		case <-held.done:
-			if held.err != nil {
-				return fmt.Errorf("stream %d: %w", no, held.err)
-			}
-		default:
-		}
 		s.renew(ctx, no, held)
 	}
 	members, err := s.announce(ctx)
@@ -103,9 +107,9 @@ func (s *shardSet) tend(ctx, hand context.Context) error {
 		return nil
 	}
 	part := (Streams + members - 1) / members
-	for no := Streams - 1; no >= 0 && len(s.sessions) > part; no-- {
-		if held := s.sessions[no]; held != nil {
-			s.release(hand, no, held)
+	for no := Streams - 1; no >= 0 && s.owned() > part; no-- {
+		if held := s.sessions[no]; held != nil && !held.leaving {
+			held.leave(true)
 		}
 	}
 	for no := range Streams {
@@ -113,12 +117,41 @@ func (s *shardSet) tend(ctx, hand context.Context) error {
 			s.take(ctx, hand, no, part)
 		}
 	}
-	s.c.shards.Store(int64(len(s.sessions)))
-	s.c.metrics.shards.Set(float64(len(s.sessions)))
+	s.c.shards.Store(int64(s.owned()))
+	s.c.metrics.shards.Set(float64(s.owned()))
 	return nil
 }
 
-// renew extends a lease. A session whose lease could not be renewed in time ends.
+// collect buries the sessions that have ended, and gives their leases back.
+func (s *shardSet) collect(hand context.Context) error {
+	for no, held := range s.sessions {
+		select {
+		case <-held.done:
+			delete(s.sessions, no)
+			if held.err != nil {
+				return fmt.Errorf("stream %d: %w", no, held.err)
+			}
+			if held.returning {
+				s.giveBack(hand, no)
+			}
+		default:
+		}
+	}
+	return nil
+}
+
+// owned is how many streams this replica has and keeps.
+func (s *shardSet) owned() (n int) {
+	for _, held := range s.sessions {
+		if !held.leaving {
+			n++
+		}
+	}
+	return n
+}
+
+// renew extends a lease, also that of a session that is leaving but not done. A
+// session whose lease could not be renewed in time ends.
 func (s *shardSet) renew(ctx context.Context, no int, held *session) {
 	asked := time.Now()
 	lease := s.c.set.ShardLease
@@ -126,11 +159,10 @@ func (s *shardSet) renew(ctx context.Context, no int, held *session) {
 	switch {
 	case err == nil && kept == 1:
 		held.renewed = asked
+	case held.leaving || ctx.Err() != nil:
 	case err == nil, time.Since(held.renewed) > lease:
 		s.c.log.Warn("the lease of a stream was lost", "stream", no, "error", err)
-		held.cancel()
-		<-held.done
-		delete(s.sessions, no)
+		held.leave(false)
 	}
 }
 
@@ -156,7 +188,7 @@ func (s *shardSet) announce(ctx context.Context) (int, error) {
 // nobody has wanted it for two leases.
 func (s *shardSet) take(ctx, hand context.Context, no, part int) {
 	lease := s.c.set.ShardLease
-	if len(s.sessions) >= part {
+	if s.owned() >= part {
 		since, seen := s.free[no]
 		owned, err := s.c.o.Redis.Exists(ctx, s.key(no)).Result()
 		switch {
@@ -186,11 +218,8 @@ func (s *shardSet) take(ctx, hand context.Context, no, part int) {
 	}()
 }
 
-// release ends a session and gives its lease back.
-func (s *shardSet) release(hand context.Context, no int, held *session) {
-	held.cancel()
-	<-held.done
-	delete(s.sessions, no)
+// giveBack makes a stream free for another replica at once.
+func (s *shardSet) giveBack(hand context.Context, no int) {
 	if err := dropLease.Run(hand, s.c.o.Redis, []string{s.key(no)}, s.holder).Err(); err != nil {
 		s.c.log.Debug("the lease of a stream could not be given back; it expires", "stream", no, "error", err)
 	}
@@ -202,7 +231,8 @@ func (s *shardSet) leave(hand context.Context) {
 		held.cancel()
 	}
 	for no, held := range s.sessions {
-		s.release(hand, no, held)
+		<-held.done
+		s.giveBack(hand, no)
 	}
 	_ = s.c.o.Redis.ZRem(hand, s.c.o.Names.Members(s.c.o.Module), s.holder).Err()
 	s.c.shards.Store(0)
