@@ -13,6 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
 	"hubn/app/e2e/mirror"
@@ -119,6 +120,13 @@ const sqlWatchVersions = `
 	CREATE TRIGGER version_seen AFTER UPDATE ON mirror.source_version
 		FOR EACH ROW EXECUTE FUNCTION public.version_seen();`
 
+// The Redis client says on standard error what its callers report as well.
+func init() { redis.SetLogger(quiet{}) }
+
+type quiet struct{}
+
+func (quiet) Printf(context.Context, string, ...any) {}
+
 func testLog() *slog.Logger {
 	if os.Getenv("HUBN_TEST_LOG") == "" {
 		return slog.New(slog.DiscardHandler)
@@ -197,15 +205,58 @@ func (s *site) client(token string) *client.Client {
 }
 
 // workers starts outbox workers.
-func (s *site) workers(n int) {
+func (s *site) workers(n int) (all []*worker) {
 	s.t.Helper()
 	for i := range n {
-		w := outbox.New(outbox.Options{
+		name := fmt.Sprintf("outbox %d", i)
+		w := &worker{metrics: prometheus.NewRegistry()}
+		w.Worker = outbox.New(outbox.Options{
 			Settings: outbox.DefaultSettings(), DatabaseURL: s.databaseURL("hubn_outbox"), Redis: s.redisClient(), Names: s.names,
-			Log: s.log.With("part", fmt.Sprintf("outbox %d", i)),
+			Log: s.log.With("part", name), Metrics: w.metrics,
 		})
-		launch(s.t, fmt.Sprintf("outbox %d", i), w.Run).waitReady()
+		launch(s.t, name, w.Run).waitReady()
+		all = append(all, w)
 	}
+	return all
+}
+
+// worker is a running outbox worker.
+type worker struct {
+	*outbox.Worker
+	metrics *prometheus.Registry
+}
+
+// counted is the sum of a counter over workers.
+func (s *site) counted(workers []*worker, name string) (sum float64) {
+	s.t.Helper()
+	for _, w := range workers {
+		families, err := w.metrics.Gather()
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		for _, f := range families {
+			if f.GetName() != name {
+				continue
+			}
+			for _, m := range f.GetMetric() {
+				sum += m.GetCounter().GetValue()
+			}
+		}
+	}
+	return sum
+}
+
+// noticed waits until every worker says that Redis takes no events.
+func (s *site) noticed(workers []*worker) {
+	s.t.Helper()
+	s.eventually("the workers say that Redis takes no events", func() error {
+		for _, w := range workers {
+			if status := w.Status(); status.Ready || !strings.HasPrefix(status.Reason, "Redis has taken no events") {
+				return fmt.Errorf("one says %+v", status)
+			}
+		}
+		return nil
+	})
 }
 
 // mirror starts a replica of the mirror.
@@ -395,6 +446,25 @@ func (s *site) lineages() client.Lineages {
 		return err
 	})
 	return out
+}
+
+// published waits until nothing is left to publish.
+func (s *site) published() {
+	s.t.Helper()
+	s.eventually("everything is published", func() error {
+		var pending, claimed, attempts int
+		err := s.owner.QueryRow(s.t.Context(), sqlPending).Scan(&pending, &claimed, &attempts)
+		if err == nil && pending+claimed > 0 {
+			err = fmt.Errorf("%d lanes pending, %d claimed", pending, claimed)
+		}
+		return err
+	})
+}
+
+// committed is how many events were ever committed.
+func (s *site) committed() int {
+	s.t.Helper()
+	return ask[int](s, `SELECT sum(last_seq)::int FROM registry.outbox_lane`)
 }
 
 // waited makes a barrier and waits until the mirror has reported it.
