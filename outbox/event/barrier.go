@@ -51,6 +51,9 @@ func merged(a, b mark) mark {
 	if a.version > b.version && a.lineage == b.lineage {
 		a, b = b, a
 	}
+	if len(b.ids) == 0 {
+		b.stream = a.stream // one without entries may not know its stream
+	}
 	for _, id := range a.ids {
 		if !slices.Contains(b.ids, id) {
 			b.ids = append(b.ids, id)

@@ -84,13 +84,14 @@ func (r *commandRunner) next() (mark, bool) {
 	return r.waiting[0], true
 }
 
-// finish removes the command at the front, and answers its entries.
-func (r *commandRunner) finish() []string {
+// finish removes the command at the front, and answers it with the entries that
+// it has by now.
+func (r *commandRunner) finish() mark {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	ids := r.waiting[0].ids
+	m := r.waiting[0]
 	r.waiting = r.waiting[1:]
-	return ids
+	return m
 }
 
 func (r *commandRunner) run(ctx context.Context) error {
@@ -113,8 +114,8 @@ func (r *commandRunner) run(ctx context.Context) error {
 			continue
 		}
 		attempt = 0
-		if ids := r.finish(); len(ids) > 0 {
-			if err := r.c.streams[m.stream].ack(ctx, ids); err != nil && ctx.Err() == nil {
+		if m = r.finish(); len(m.ids) > 0 {
+			if err := r.c.streams[m.stream].ack(ctx, m.ids); err != nil && ctx.Err() == nil {
 				r.c.log.Warn("a command could not be acknowledged; it comes again and is recognised", "command", m.resource, "error", err)
 			}
 		}

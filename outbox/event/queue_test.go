@@ -125,3 +125,18 @@ func TestPauseGrowsToItsBound(t *testing.T) {
 		}
 	})
 }
+
+func TestMergedMarkKeepsTheStreamOfItsEntries(t *testing.T) {
+	command := client.Resource{Kind: client.KindCommand, Key: "7"}
+	listed := mark{resource: command, version: 1, lineage: "L"}
+	read := mark{resource: command, version: 1, lineage: "L", stream: 5, ids: []string{"1-0"}}
+	for _, m := range []mark{merged(listed, read), merged(read, listed)} {
+		if m.stream != 5 || !slices.Equal(m.ids, []string{"1-0"}) {
+			t.Errorf("got stream %d and entries %v, want stream 5 and its entry", m.stream, m.ids)
+		}
+	}
+	newer := mark{resource: command, version: 2, lineage: "L", stream: 5, ids: []string{"2-0"}}
+	if m := merged(newer, read); m.version != 2 || len(m.ids) != 2 {
+		t.Errorf("got version %d and entries %v, want 2 and both", m.version, m.ids)
+	}
+}
