@@ -7,10 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -85,25 +83,16 @@ func (f *folder) close() {
 }
 
 // port is the port of a service that was given none: the one it had before,
-// else the preferred one if it is free, else any. URIs inside certificates hold
-// ports, so the choice is kept.
-func (f *folder) port(service string, preferred int) (int, error) {
-	f.mu.Lock()
-	kept := f.ports[service]
-	f.mu.Unlock()
-	if kept != 0 {
+// else a free one. URIs inside certificates hold ports, so the choice is kept.
+func (f *folder) port(service string) (int, error) {
+	if kept := f.keptPort(service); kept != 0 {
 		return kept, nil
 	}
-	for _, port := range []int{preferred, 0} {
-		listener, err := net.Listen("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-		if err != nil {
-			continue
-		}
-		chosen := listener.Addr().(*net.TCPAddr).Port
-		_ = listener.Close()
-		return chosen, f.keepPort(service, chosen)
+	port, err := embedded.FreePort(0)
+	if err != nil {
+		return 0, err
 	}
-	return 0, fmt.Errorf("no free TCP port on 127.0.0.1 for %s", service)
+	return port, f.keepPort(service, port)
 }
 
 // keptPort is the port that a service had before, or 0.

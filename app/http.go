@@ -60,7 +60,7 @@ func (f *front) Run(ctx context.Context, ready func()) error {
 	}
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
-		return fmt.Errorf("listen: %w: another process has this address; stop it, or choose another with --listen HOST:PORT", err)
+		return fmt.Errorf("%w: stop what has this address, or choose another with --listen HOST:PORT (one that was chosen before is kept in the data folder's %s)", err, portsFile)
 	}
 	f.listening(listener.Addr())
 	server := &http.Server{

@@ -141,15 +141,7 @@ func (p *process) listenAddress() (string, error) {
 	if p.config.Listen != "" {
 		return p.config.Listen, nil
 	}
-	_, preferred, err := net.SplitHostPort(DefaultListen)
-	if err != nil {
-		return "", err
-	}
-	n, err := strconv.Atoi(preferred)
-	if err != nil {
-		return "", err
-	}
-	port, err := p.folder.port(nameHTTP, n)
+	port, err := p.folder.port(nameHTTP)
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), err
 }
 

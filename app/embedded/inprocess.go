@@ -23,14 +23,14 @@ type inProcess struct {
 }
 
 func startInProcess(wanted int) (*Redis, error) {
-	port, err := freePort(wanted)
+	port, err := FreePort(wanted)
 	if err != nil {
 		return nil, err
 	}
 	password := rand.Text()
 	p := &inProcess{server: miniredis.NewMiniRedis(), done: make(chan struct{})}
 	p.server.RequireAuth(password)
-	if err := p.server.StartAddr(net.JoinHostPort(redisHost, strconv.Itoa(port))); err != nil {
+	if err := p.server.StartAddr(net.JoinHostPort(loopback, strconv.Itoa(port))); err != nil {
 		return nil, err
 	}
 	go p.expireKeys()

@@ -21,10 +21,10 @@ import (
 // InProcess as RedisOptions.Program asks for the server inside of hubn.
 const InProcess = "in-process"
 
-// redisHost is where an embedded Redis listens: on TCP, since not every client
+// loopback is where an embedded Redis listens: on TCP, since not every client
 // takes a Unix socket, and with a password, since TCP is open to every user of
 // the machine.
-const redisHost = "127.0.0.1"
+const loopback = "127.0.0.1"
 
 // RedisOptions say where and how Redis runs. Only DataDir must be set.
 type RedisOptions struct {
@@ -122,7 +122,7 @@ func (r *Redis) start(ctx context.Context, o RedisOptions, where place, credenti
 	if err := stopLeftoverRedis(ctx, o.Port, password, o.Log); err != nil {
 		return err
 	}
-	if r.port, err = freePort(o.Port); err != nil {
+	if r.port, err = FreePort(o.Port); err != nil {
 		return err
 	}
 	r.url = redisURL(r.port, password)
@@ -147,7 +147,7 @@ func (r *Redis) start(ctx context.Context, o RedisOptions, where place, credenti
 // redisConfig is the server's configuration.
 func redisConfig(dir string, port int, password string) string {
 	lines := []string{
-		"bind " + redisHost,
+		"bind " + loopback,
 		"port " + strconv.Itoa(port),
 		"requirepass " + password,
 		"dir " + strconv.Quote(dir),
@@ -256,22 +256,9 @@ func redisURL(port int, password string) string {
 	return (&url.URL{
 		Scheme: "redis",
 		User:   url.UserPassword("default", password),
-		Host:   net.JoinHostPort(redisHost, strconv.Itoa(port)),
+		Host:   net.JoinHostPort(loopback, strconv.Itoa(port)),
 		Path:   "/0",
 	}).String()
-}
-
-// freePort is the port that was wanted, if nothing listens there, else another.
-func freePort(wanted int) (int, error) {
-	for _, port := range []int{wanted, 0} {
-		listener, err := net.Listen("tcp4", net.JoinHostPort(redisHost, strconv.Itoa(port)))
-		if err != nil {
-			continue
-		}
-		defer func() { _ = listener.Close() }()
-		return listener.Addr().(*net.TCPAddr).Port, nil
-	}
-	return 0, fmt.Errorf("no free TCP port on %s", redisHost)
 }
 
 // URL is where clients reach it: redis://default:PASSWORD@127.0.0.1:PORT/0.
