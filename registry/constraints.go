@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"regexp"
+	"syscall"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -95,6 +97,10 @@ func databaseProblem(err error) error {
 		connect *pgconn.ConnectError
 		network net.Error
 	)
+	if brokeOff(err) {
+		return problem.New(problem.Unavailable, "the connection to the database broke off; if this was a change, it may have been made all the same: "+
+			"read it again, or repeat the request with the same Idempotency-Key").Because(err)
+	}
 	if errors.As(err, &connect) || errors.As(err, &network) || pgconn.SafeToRetry(err) ||
 		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return unavailable(err)
@@ -127,6 +133,17 @@ func refusedProblem(refused *pgconn.PgError, err error) error {
 		return unavailable(err)
 	}
 	return err
+}
+
+// brokeOff tells whether the connection ended before the database had answered;
+// that can be in the middle of a commit.
+func brokeOff(err error) bool {
+	var connect *pgconn.ConnectError
+	if pgconn.SafeToRetry(err) || errors.As(err, &connect) {
+		return false
+	}
+	return errors.Is(err, pgconn.ErrConnClosed) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) ||
+		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
 func unavailable(err error) error {

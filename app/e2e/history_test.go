@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"hubn/outbox/event"
 	"hubn/registry/client"
 )
@@ -72,32 +74,31 @@ func (h *history) ordered(t testing.TB) *history {
 	return h
 }
 
-// complete fails the test where an event that was committed never came: every
-// lane's are 1, 2, 3 and so on to its last, in one epoch, each once.
-func (h *history) complete(s *site) {
+// complete waits until the streams hold every event that was committed: every
+// lane's are 1, 2, 3 and so on to its last, each once. What Redis lost comes
+// back only when it is missed.
+func (s *site) complete() {
 	s.t.Helper()
-	h.ordered(s.t)
-	var committed int
-	rows, err := s.owner.Query(s.t.Context(), `SELECT agg_type, agg_key, last_seq FROM registry.outbox_lane`)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer rows.Close()
-	for rows.Next() {
+	s.eventually("the streams hold every event", func() error {
+		h := s.history().ordered(s.t)
+		var missing []error
+		committed := 0
+		rows, err := s.owner.Query(s.t.Context(), `SELECT agg_type, agg_key, last_seq FROM registry.outbox_lane`)
+		if err != nil {
+			return err
+		}
 		var r client.Resource
 		var last int64
-		if err := rows.Scan(&r.Kind, &r.Key, &last); err != nil {
-			s.t.Fatal(err)
+		_, err = pgx.ForEachRow(rows, []any{&r.Kind, &r.Key, &last}, func() error {
+			committed += int(last)
+			if h.reached[r] != last {
+				missing = append(missing, fmt.Errorf("%s: the last version in the stream is %d, want %d", r, h.reached[r], last))
+			}
+			return nil
+		})
+		if err == nil && h.events != committed {
+			missing = append(missing, fmt.Errorf("%d events are in the streams, %d were committed", h.events, committed))
 		}
-		committed += int(last)
-		if h.reached[r] != last {
-			s.t.Errorf("%s: the last version in the stream is %d, want %d", r, h.reached[r], last)
-		}
-	}
-	if err := rows.Err(); err != nil {
-		s.t.Fatal(err)
-	}
-	if h.events != committed {
-		s.t.Errorf("%d events are in the streams, %d were committed", h.events, committed)
-	}
+		return errors.Join(err, errors.Join(missing...))
+	})
 }

@@ -24,7 +24,7 @@ func TestPostgresRestartsInTheMiddleOfABurst(t *testing.T) {
 	b.kept(t)
 
 	s.settled()
-	s.history().complete(s)
+	s.complete()
 	if got := len(s.lineages().Ancestry); got != 1 {
 		t.Errorf("there are %d lineages, want 1: a restart does not change history", got)
 	}

@@ -84,48 +84,53 @@ func failOver(primary *eventtest.Redis, replica any) {
 // also where Redis loses what it was given and the mirror had not read it yet.
 func TestRedisInTrouble(t *testing.T) {
 	for _, tr := range troubles {
-		t.Run(tr.name, func(t *testing.T) {
-			t.Parallel()
-			redis := eventtest.Server(t)
-			s := newSite(t, schematest.New(t), redis.URL())
-			workers := s.workers(2)
-			m := s.mirror("one")
-			ids := s.announce(0, 30, 64496)
-			s.settled()
-			epochs, lineage := s.epochs(), s.lineages().Lineage
+		t.Run(tr.name, func(t *testing.T) { tr.test(t, false) })
+		if tr.loses {
+			t.Run(tr.name+" while the mirror is away", func(t *testing.T) { tr.test(t, true) })
+		}
+	}
+}
 
-			early := tr.early(redis)
-			if tr.loses {
-				m.end() // what is lost was published, and read by nobody
-			}
-			s.exec(`UPDATE registry.prefix SET origin_asn = 64497 WHERE id = ANY ($1)`, ids[:20])
-			s.exec(`DELETE FROM registry.prefix WHERE id = ANY ($1)`, ids[25:])
-			s.published()
-			end := tr.begin(redis, early)
-			if tr.away {
-				s.exec(`UPDATE registry.prefix SET origin_asn = 64498 WHERE id = ANY ($1)`, ids[:10])
-				s.announce(1, 10, 64499)
-				s.noticed(workers)
-			}
-			end(redis)
-			if tr.loses {
-				s.mirror("two")
-			}
-			s.exec(`UPDATE registry.prefix SET origin_asn = 64500 WHERE id = ANY ($1)`, ids[5:15])
-			s.settled()
-			s.waited()
+func (tr trouble) test(t *testing.T, away bool) {
+	t.Parallel()
+	redis := eventtest.Server(t)
+	s := newSite(t, schematest.New(t), redis.URL())
+	workers := s.workers(2)
+	m := s.mirror("one")
+	ids := s.announce(0, 30, 64496)
+	s.settled()
+	epochs, lineage := s.epochs(), s.lineages().Lineage
 
-			h := s.history().ordered(t)
-			if tr.whole {
-				h.complete(s)
-			}
-			if same := s.epochs() == epochs; same != tr.whole {
-				t.Errorf("the epochs are the same as before: %v, want %v", same, tr.whole)
-			}
-			if got := s.lineages().Lineage; got != lineage {
-				t.Errorf("the lineage is %s, want %s: Redis does not change the Registry's history", got, lineage)
-			}
-		})
+	early := tr.early(redis)
+	if away {
+		m.end() // what is lost was published, and read by nobody
+	}
+	s.exec(`UPDATE registry.prefix SET origin_asn = 64497 WHERE id = ANY ($1)`, ids[:20])
+	s.exec(`DELETE FROM registry.prefix WHERE id = ANY ($1)`, ids[25:])
+	s.published()
+	end := tr.begin(redis, early)
+	if tr.away {
+		s.exec(`UPDATE registry.prefix SET origin_asn = 64498 WHERE id = ANY ($1)`, ids[:10])
+		s.announce(1, 10, 64499)
+		s.noticed(workers)
+	}
+	end(redis)
+	if away {
+		s.mirror("two")
+	}
+	s.exec(`UPDATE registry.prefix SET origin_asn = 64500 WHERE id = ANY ($1)`, ids[5:15])
+	s.settled()
+	s.waited()
+
+	s.history().ordered(t)
+	if tr.whole {
+		s.complete()
+	}
+	if same := s.epochs() == epochs; same != tr.whole {
+		t.Errorf("the epochs are the same as before: %v, want %v", same, tr.whole)
+	}
+	if got := s.lineages().Lineage; got != lineage {
+		t.Errorf("the lineage is %s, want %s: Redis does not change the Registry's history", got, lineage)
 	}
 }
 
@@ -162,7 +167,7 @@ func TestAuditFindsExactlyTheLostTail(t *testing.T) {
 	})
 	s.published()
 	s.settled()
-	s.history().complete(s)
+	s.complete()
 	if got := int(s.counted(workers, "hubn_outbox_lost_events_total")); got != lost {
 		t.Errorf("the workers found %d lost events, want the %d that were published after the cut", got, lost)
 	}
