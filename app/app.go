@@ -66,11 +66,6 @@ type usageError struct{ error }
 // Unwrap is what was wrong.
 func (e usageError) Unwrap() error { return e.error }
 
-// clientWiring makes the client commands end as all others do.
-func clientWiring() cli.Wiring {
-	return cli.Wiring{Usage: func(err error) error { return usageError{err} }, Said: errSaid, Version: version()}
-}
-
 func rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "hubn",
@@ -86,7 +81,14 @@ Begin with ` + "`hubn dev`" + `: everything in one process on embedded services.
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(
+	root.AddGroup(&cobra.Group{ID: "run", Title: "Run and look after hubn:"}, &cobra.Group{ID: "use", Title: "Use a running hubn:"})
+	add := func(group string, commands ...*cobra.Command) {
+		for _, c := range commands {
+			c.GroupID = group
+			root.AddCommand(c)
+		}
+	}
+	add("run",
 		serveCommand(),
 		devCommand(),
 		modulesCommand(),
@@ -95,11 +97,11 @@ Begin with ` + "`hubn dev`" + `: everything in one process on embedded services.
 		statusCommand(),
 		versionCommand(),
 	)
-	root.AddCommand(cli.Commands(clientWiring())...)
+	add("use", cli.Commands(wiring())...)
 	return root
 }
 
-// wiring is what the client commands need of this program.
+// wiring makes the client commands end as all others do.
 func wiring() cli.Wiring {
 	return cli.Wiring{
 		Usage:   func(err error) error { return usageError{err} },
