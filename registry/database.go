@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -102,20 +103,58 @@ func (s *service) read(ctx context.Context, f func(context.Context, *reading) er
 		return err
 	}
 	options := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
-	return databaseProblem(pgx.BeginTxFunc(ctx, db.pool, options, func(tx pgx.Tx) error {
-		r := &reading{Tx: tx}
-		if err := tx.QueryRow(ctx, sqlSnapshot).Scan(&r.Lineage, &r.At); err != nil {
-			return err
+	r := &reading{}
+	r.Tx, err = db.begin(ctx, options, func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, sqlSnapshot).Scan(&r.Lineage, &r.At)
+	})
+	if err != nil {
+		return databaseProblem(err)
+	}
+	defer func() { _ = r.Rollback(context.WithoutCancel(ctx)) }()
+	s.sawLineage(ctx, r.Lineage)
+	if err := f(ctx, r); err != nil {
+		return databaseProblem(err)
+	}
+	return databaseProblem(r.Commit(ctx))
+}
+
+// begin begins a transaction and runs its first statement. A pool of connections
+// that died together, when the server restarted, costs no request: as long as
+// nothing was done, a dead connection is no reason to fail.
+func (d *database) begin(ctx context.Context, options pgx.TxOptions, first func(pgx.Tx) error) (pgx.Tx, error) {
+	for attempt := 0; ; attempt++ {
+		tx, err := d.pool.BeginTx(ctx, options)
+		if err == nil {
+			if err = first(tx); err == nil {
+				return tx, nil
+			}
+			_ = tx.Rollback(context.WithoutCancel(ctx))
 		}
-		s.sawLineage(ctx, r.Lineage)
-		return f(ctx, r)
-	}))
+		if attempt == 1 || !lost(err) || ctx.Err() != nil {
+			return nil, err
+		}
+		d.pool.Reset() // the others are of the same age
+	}
+}
+
+// lost tells whether a connection was there and is no more.
+func lost(err error) bool {
+	var (
+		refused *pgconn.PgError
+		connect *pgconn.ConnectError
+	)
+	if errors.As(err, &refused) {
+		return strings.HasPrefix(refused.Code, "57P") // the server is being stopped
+	}
+	return !errors.As(err, &connect)
 }
 
 // writing is a transaction that changes the Registry in the name of a caller.
 type writing struct {
 	pgx.Tx
 	Lineage string
+	// deferred is set when the transaction put constraints off.
+	deferred bool
 }
 
 const sqlActing = `
@@ -154,17 +193,22 @@ func (s *service) writeBecause(ctx context.Context, reason string, f func(contex
 }
 
 func (s *service) writeOnce(ctx context.Context, db *database, reason string, f func(context.Context, *writing) error) error {
-	c := callOf(ctx)
-	return pgx.BeginFunc(ctx, db.pool, func(tx pgx.Tx) error {
-		w := &writing{Tx: tx}
+	c, w := callOf(ctx), &writing{}
+	var err error
+	w.Tx, err = db.begin(ctx, pgx.TxOptions{}, func(tx pgx.Tx) error {
 		var ignored [4]string
-		row := tx.QueryRow(ctx, sqlActing, c.principal.Name, c.principal.TokenID, c.requestID, reason)
-		if err := row.Scan(&w.Lineage, &ignored[0], &ignored[1], &ignored[2], &ignored[3]); err != nil {
-			return err
-		}
-		s.sawLineage(ctx, w.Lineage)
-		return f(ctx, w)
+		return tx.QueryRow(ctx, sqlActing, c.principal.Name, c.principal.TokenID, c.requestID, reason).
+			Scan(&w.Lineage, &ignored[0], &ignored[1], &ignored[2], &ignored[3])
 	})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = w.Rollback(context.WithoutCancel(ctx)) }()
+	s.sawLineage(ctx, w.Lineage)
+	if err := f(ctx, w); err != nil {
+		return err
+	}
+	return w.Commit(ctx)
 }
 
 // sawLineage makes the answer carry the lineage of its snapshot.

@@ -38,17 +38,13 @@ package registry
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
-	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/netip"
 	"reflect"
-	"regexp"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -60,6 +56,10 @@ import (
 	"hubn/outbox/event"
 	"hubn/registry/client"
 )
+
+// defaultBodyTimeout bounds how long a request's body may take to come: 4 MiB over
+// a line of 1 Mbit/s.
+const defaultBodyTimeout = 35 * time.Second
 
 // service is the HTTP API over the database.
 type service struct {
@@ -79,10 +79,11 @@ type service struct {
 	static  staticTokens
 	logins  *loginLimiter
 
-	mux     *http.ServeMux
-	api     huma.API
-	needs   map[string]permission // of every operation
-	openapi []byte
+	mux   *http.ServeMux
+	api   huma.API
+	needs map[string]permission // of every operation
+
+	bodyTimeout time.Duration
 }
 
 func newService(o Options) *service {
@@ -99,6 +100,7 @@ func newService(o Options) *service {
 		logins:         newLoginLimiter(o.Settings.LoginFailuresPerMinute, o.Clock),
 		mux:            http.NewServeMux(),
 		needs:          map[string]permission{},
+		bodyTimeout:    defaultBodyTimeout,
 	}
 	s.wake = newWake(o.Redis, o.Names.Wake(), o.Log, s.metrics.hints)
 	s.api = newAPI(s.mux, o.Version)
@@ -174,7 +176,7 @@ type operation struct {
 	problems []problem.Kind
 	// maxBody bounds the request's body; 0 is the setting, -1 no bound.
 	maxBody int64
-	// bodyTimeout bounds reading the body; 0 is huma's 5 s, -1 no bound.
+	// bodyTimeout bounds reading the body; 0 is the usual bound, -1 none.
 	bodyTimeout time.Duration
 	// unlogged operations are so frequent that only their failures are logged.
 	unlogged bool
@@ -201,7 +203,7 @@ func register[I, O any](s *service, o operation, handler func(context.Context, *
 	}
 	op := huma.Operation{
 		Method: o.method, Path: o.path, OperationID: o.id, Summary: o.summary, Description: o.description,
-		DefaultStatus: o.status, MaxBodyBytes: o.maxBody, BodyReadTimeout: o.bodyTimeout,
+		DefaultStatus: o.status, MaxBodyBytes: o.maxBody, BodyReadTimeout: -1, // entry bounds it
 		Errors: codes, RequestBody: o.body, SkipValidateBody: o.body != nil,
 		Security:    []map[string][]string{{"token": {}}},
 		Middlewares: huma.Middlewares{s.entry(o)},
@@ -228,189 +230,62 @@ func (s *service) entry(o operation) func(huma.Context, func(huma.Context)) {
 			s.refuse(w, c, err)
 			return
 		}
+		r, w := humago.Unwrap(h)
+		s.boundBody(w, r, o.bodyTimeout)
 		next(h)
 	}
 }
 
-// call is what is known of one request.
-type call struct {
-	service   *service
-	requestID string
-	principal principal
-	operation string
-	unlogged  bool
-	// lineage is that of the snapshot which the answer was read in.
-	lineage string
-	// cause is the internal error behind a 500, for the log.
-	cause error
-}
-
-type callKey struct{}
-
-func callOf(ctx context.Context) *call {
-	c, ok := ctx.Value(callKey{}).(*call)
-	if !ok {
-		panic("registry: no call in this context")
+// boundBody ends a request whose body does not come. The deadline is the
+// connection's: it is lifted when the body is read, or it would end a handler that
+// works longer than that.
+func (s *service) boundBody(w http.ResponseWriter, r *http.Request, timeout time.Duration) {
+	if timeout == 0 {
+		timeout = s.bodyTimeout
 	}
-	return c
-}
-
-// ServeHTTP answers one request: it gives it an id, authenticates it, and logs it.
-func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	begun := s.clock()
-	c := &call{service: s, requestID: requestID(r)}
-	out := &answerWriter{ResponseWriter: w, service: s, call: c}
-	r = r.WithContext(context.WithValue(r.Context(), callKey{}, c))
-	defer func() {
-		if p := recover(); p != nil {
-			if p == http.ErrAbortHandler {
-				panic(p)
-			}
-			c.cause = fmt.Errorf("panic: %v", p)
-			s.log.Error("a handler panicked", "panic", p, "request_id", c.requestID, "stack", stack())
-			if out.status == 0 {
-				s.refuse(out, c, c.cause)
-			}
-		}
-		s.logRequest(r, out, s.clock().Sub(begun))
-	}()
-	s.serve(out, r, c)
-}
-
-func (s *service) serve(w http.ResponseWriter, r *http.Request, c *call) {
-	if strings.HasPrefix(r.URL.Path, "/v1/") {
-		if s.db.Load() == nil {
-			s.refuse(w, c, starting())
-			return
-		}
-		p, err := s.authenticate(r)
-		if err != nil {
-			s.refuse(w, c, err)
-			return
-		}
-		c.principal = p
-	}
-	handler, pattern := s.mux.Handler(r)
-	if pattern == "" {
-		s.refuse(w, c, unrouted(handler, w, r))
+	if timeout < 0 || r.Body == nil || r.Body == http.NoBody {
 		return
 	}
-	// Handler is asked for the pattern only: it does not set path values.
-	s.mux.ServeHTTP(w, r)
+	r.Body = &timedBody{ReadCloser: r.Body, connection: http.NewResponseController(w), timeout: timeout}
 }
 
-// unrouted is the problem of a request that no operation takes: ServeMux's own
-// answer tells a wrong method from a wrong path.
-func unrouted(handler http.Handler, w http.ResponseWriter, r *http.Request) *problem.Error {
-	probe := &statusProbe{header: http.Header{}}
-	handler.ServeHTTP(probe, r)
-	if probe.status == http.StatusMethodNotAllowed {
-		allow := probe.header.Get("Allow")
-		w.Header().Set("Allow", allow)
-		return problem.New(problem.MethodNotAllowed, "%s takes %s, not %s", redact(r.URL.Path), allow, r.Method)
+// timedBody sets the connection's deadline when the body is first read, after huma
+// has lifted every other, and lifts it at the body's end.
+type timedBody struct {
+	io.ReadCloser
+	connection *http.ResponseController
+	timeout    time.Duration
+	begun      bool
+}
+
+func (b *timedBody) Read(p []byte) (int, error) {
+	// A writer without deadlines is that of a test, which needs none.
+	if !b.begun {
+		b.begun = true
+		_ = b.connection.SetReadDeadline(time.Now().Add(b.timeout))
 	}
-	return problem.New(problem.NotFound, "there is nothing at %s; /openapi.json lists what there is", redact(r.URL.Path))
-}
-
-// statusProbe takes the status and headers of an answer that is not sent.
-type statusProbe struct {
-	header http.Header
-	status int
-}
-
-func (p *statusProbe) Header() http.Header         { return p.header }
-func (p *statusProbe) WriteHeader(status int)      { p.status = status }
-func (p *statusProbe) Write(b []byte) (int, error) { return len(b), nil }
-
-// answerWriter adds the headers of every answer when it begins.
-type answerWriter struct {
-	http.ResponseWriter
-	service *service
-	call    *call
-	status  int
-	bytes   int64
-}
-
-func (w *answerWriter) WriteHeader(status int) {
-	if w.status == 0 {
-		w.status = status
-		h := w.Header()
-		h.Set(client.LineageHeader, w.service.answerLineage(w.call))
-		h.Set("X-Request-Id", w.call.requestID)
-		h.Set("X-Content-Type-Options", "nosniff")
-		if h.Get("Cache-Control") == "" {
-			h.Set("Cache-Control", "no-store")
-		}
+	n, err := b.ReadCloser.Read(p)
+	if err == io.EOF {
+		_ = b.connection.SetReadDeadline(time.Time{})
 	}
-	w.ResponseWriter.WriteHeader(status)
-}
-
-func (w *answerWriter) Write(b []byte) (int, error) {
-	if w.status == 0 {
-		w.WriteHeader(http.StatusOK)
-	}
-	n, err := w.ResponseWriter.Write(b)
-	w.bytes += int64(n)
 	return n, err
 }
 
-// Unwrap lets http.ResponseController reach deadlines and Flush.
-func (w *answerWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-// Flush sends what a stream has written so far.
-func (w *answerWriter) Flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }
-
-// answerLineage is the lineage of the answer's snapshot, or the newest known.
-func (s *service) answerLineage(c *call) string {
-	if c.lineage != "" {
-		return c.lineage
+// serveDocuments adds the OpenAPI document and its page.
+func (s *service) serveDocuments() {
+	document, err := json.Marshal(s.api.OpenAPI())
+	if err != nil {
+		panic("registry: the OpenAPI document: " + err.Error()) // a type without a JSON form
 	}
-	return s.lineage.get()
-}
-
-func (s *service) logRequest(r *http.Request, w *answerWriter, took time.Duration) {
-	c := w.call
-	s.metrics.request(c.operation, w.status, took)
-	level := slog.LevelDebug
-	switch {
-	case w.status >= 500:
-		level = slog.LevelError
-	case w.status >= 400 || r.Method != http.MethodGet && !c.unlogged:
-		level = slog.LevelInfo
+	serve := func(pattern, media string, content []byte) {
+		s.mux.HandleFunc("GET "+pattern, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", media)
+			w.Header().Set("Content-Length", strconv.Itoa(len(content)))
+			_, _ = w.Write(content)
+		})
 	}
-	if !s.log.Enabled(r.Context(), level) {
-		return
-	}
-	attrs := []any{"method", r.Method, "path", redact(r.URL.Path), "status", w.status, "bytes", w.bytes,
-		"took", took, "actor", c.principal.Name, "remote", r.RemoteAddr, "request_id", c.requestID}
-	if c.cause != nil {
-		attrs = append(attrs, "error", redact(c.cause.Error()))
-	}
-	s.log.Log(r.Context(), level, "request", attrs...)
-}
-
-// redact removes whatever looks like a token of HubN: people paste them
-// everywhere. Query strings are never logged.
-func redact(s string) string {
-	if !strings.Contains(s, tokenPrefix) {
-		return s
-	}
-	return secretPattern.ReplaceAllString(s, tokenPrefix+"[redacted]")
-}
-
-var (
-	secretPattern    = regexp.MustCompile(tokenPrefix + `[A-Za-z0-9]+`)
-	requestIDPattern = regexp.MustCompile(`^[A-Za-z0-9._-]{8,64}$`)
-)
-
-// requestID is the one that the client gave, or a new one.
-func requestID(r *http.Request) string {
-	if id := r.Header.Get("X-Request-Id"); requestIDPattern.MatchString(id) {
-		return redact(id)
-	}
-	var b [8]byte
-	_, _ = rand.Read(b[:]) // never fails (crypto/rand)
-	return hex.EncodeToString(b[:])
+	serve("/openapi.json", "application/openapi+json", document)
+	serve("/docs", "text/html; charset=utf-8", docsPage)
 }
 
 // text is a string that one goroutine sets and others read.
@@ -422,22 +297,4 @@ func (t *text) get() string {
 		return *s
 	}
 	return ""
-}
-
-// serveDocuments adds the OpenAPI document and its page.
-func (s *service) serveDocuments() {
-	document, err := json.Marshal(s.api.OpenAPI())
-	if err != nil {
-		panic("registry: the OpenAPI document: " + err.Error()) // a type without a JSON form
-	}
-	s.openapi = document
-	serve := func(pattern, media string, content []byte) {
-		s.mux.HandleFunc("GET "+pattern, func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Content-Type", media)
-			w.Header().Set("Content-Length", strconv.Itoa(len(content)))
-			_, _ = w.Write(content)
-		})
-	}
-	serve("/openapi.json", "application/openapi+json", document)
-	serve("/docs", "text/html; charset=utf-8", docsPage)
 }

@@ -123,8 +123,10 @@ const sqlConstraintsNow = `SET CONSTRAINTS ALL IMMEDIATE`
 // finish checks what was deferred, while its errors can still be told from those
 // of the commit, and collects the versions.
 func finish[T any](ctx context.Context, w *writing, result made[T]) (*answer[T], error) {
-	if _, err := w.Exec(ctx, sqlConstraintsNow); err != nil {
-		return nil, err
+	if w.deferred {
+		if _, err := w.Exec(ctx, sqlConstraintsNow); err != nil {
+			return nil, err
+		}
 	}
 	versions, err := w.produced(ctx)
 	if err != nil {

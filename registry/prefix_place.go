@@ -26,7 +26,7 @@ WHERE id IS NOT NULL`
 SELECT id
 FROM registry.prefix
 WHERE coalesce(parent_id, 0) = coalesce($1::bigint, 0)
-  AND prefix << $2::cidr
+  AND network(prefix) << $2::cidr
 ORDER BY id
 FOR NO KEY UPDATE`
 	// Between the INSERT and the new parents of its children, a prefix overlaps
@@ -92,6 +92,7 @@ func insertPrefix(ctx context.Context, w *writing, in *prefixInput) (id int64, e
 		return 0, err
 	}
 	if len(at.children) > 0 {
+		w.deferred = true
 		if _, err := w.Exec(ctx, sqlPlacingDeferred); err != nil {
 			return 0, err
 		}

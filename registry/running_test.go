@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -122,6 +123,25 @@ func TestRestartedDatabaseIsFoundAgain(t *testing.T) {
 	})
 	after := h.post("/v1/organisations", map[string]any{"handle": "AFTER"}).want(http.StatusCreated)
 	check(t, "lineage after a restart", after.header.Get(client.LineageHeader), lineage)
+}
+
+func TestRestartCostsNoRequest(t *testing.T) {
+	cluster := schematest.StartCluster(t)
+	h := newHarness(t, func(o *Options) { o.DatabaseURL = cluster.URL(databaseRole) })
+	// Several connections, all of which the restart cuts off.
+	var wait sync.WaitGroup
+	for n := range 8 {
+		wait.Go(func() {
+			if _, err := h.try(http.MethodPost, "/v1/organisations", map[string]any{"handle": fmt.Sprint("ORG-", n)}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wait.Wait()
+	cluster.Restart(t)
+	h.get("/v1/organisations").want(200)
+	cluster.Restart(t)
+	h.post("/v1/organisations", map[string]any{"handle": "AFTER"}).want(http.StatusCreated)
 }
 
 func TestRestoredDatabaseBeginsALineage(t *testing.T) {
@@ -259,6 +279,56 @@ func TestLanesAreLockedInOneOrder(t *testing.T) {
 		})
 	}
 	wait.Wait()
+}
+
+func TestBodyThatDoesNotComeEndsTheRequest(t *testing.T) {
+	h := newHarness(t)
+	h.registry.service.bodyTimeout = 50 * time.Millisecond
+	body, never := io.Pipe()
+	t.Cleanup(func() { _ = never.Close() })
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, h.url+"/v1/organisations", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+h.admin)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	check(t, "status", resp.StatusCode, http.StatusBadRequest)
+}
+
+func TestHandlerMayWorkLongerThanABodyTakesToCome(t *testing.T) {
+	h := newHarness(t)
+	h.registry.service.bodyTimeout = 50 * time.Millisecond
+	path := h.post("/v1/organisations", map[string]any{"handle": "EXAMPLE"}).want(http.StatusCreated).header.Get("Location")
+	tx, err := h.db.Conn(t, "").Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `SELECT FROM registry.organisation FOR UPDATE`); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan *response, 1)
+	go func() {
+		r, err := h.try(http.MethodPatch, path, map[string]any{"name": "patient"}, ifMatch(`"1"`))
+		if err != nil {
+			t.Error(err)
+		}
+		done <- r
+	}()
+	select {
+	case <-done:
+		t.Error("the change did not wait for the lock")
+	case <-time.After(6 * h.registry.service.bodyTimeout):
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if r := <-done; r != nil {
+		r.want(http.StatusOK)
+	}
 }
 
 func TestTimesAreUTCWhateverTheServersZone(t *testing.T) {
