@@ -93,15 +93,20 @@ func initCluster(ctx context.Context, o PostgresOptions, bindir, cluster string,
 }
 
 // stopLeftoverPostgres stops the server that a killed hubn left on the cluster,
-// and removes a pid file whose number now belongs to another process, because
-// postgres itself would refuse to start beside it.
+// and what a killed server left of itself.
 func stopLeftoverPostgres(ctx context.Context, cluster, socketDir string, log *slog.Logger) error {
+	if err := stopLeftoverPostmaster(ctx, cluster, socketDir, log); err != nil {
+		return err
+	}
+	return stopOrphans(ctx, cluster, log)
+}
+
+// stopLeftoverPostmaster stops a server, and removes a pid file whose number now
+// belongs to another process, because postgres would refuse to start beside it.
+func stopLeftoverPostmaster(ctx context.Context, cluster, socketDir string, log *slog.Logger) error {
 	pidFile := filepath.Join(cluster, "postmaster.pid")
 	pid := readPid(pidFile)
-	if pid == 0 {
-		return nil
-	}
-	if !exists(pid) {
+	if pid == 0 || !exists(pid) {
 		return nil // postgres sees that by itself
 	}
 	if !running(pid) {
@@ -118,12 +123,30 @@ func stopLeftoverPostgres(ctx context.Context, cluster, socketDir string, log *s
 		return nil // postgres looks at its shared memory and says what it finds
 	}
 	log.Info("stopping the PostgreSQL that an earlier hubn left behind", "pid", pid)
-	if err := syscall.Kill(pid, syscall.SIGINT); err != nil && !errors.Is(err, syscall.ESRCH) {
-		return fmt.Errorf("stop the leftover server %d: %w", pid, err)
+	return stopAndWait(ctx, pid, syscall.SIGINT)
+}
+
+// stopOrphans ends the backends of a server that was killed: one that computes
+// does not notice, and while it is there no other server may start. Nobody waits
+// for its answer, and the recovery after the kill undoes what it did.
+func stopOrphans(ctx context.Context, cluster string, log *slog.Logger) error {
+	for _, pid := range processesIn(cluster, "postgres") {
+		log.Info("ending a process of a PostgreSQL that was killed", "pid", pid)
+		if err := stopAndWait(ctx, pid, syscall.SIGQUIT); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stopAndWait sends a process of a server a signal and waits until it is gone.
+func stopAndWait(ctx context.Context, pid int, signal syscall.Signal) error {
+	if err := syscall.Kill(pid, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return fmt.Errorf("stop the leftover process %d: %w", pid, err)
 	}
 	for begun := time.Now(); running(pid); {
 		if time.Since(begun) > stopTimeout {
-			return fmt.Errorf("the server %d that an earlier hubn left on %s has not stopped after %s: stop it with `kill -INT %d`", pid, cluster, stopTimeout, pid)
+			return fmt.Errorf("process %d of an earlier PostgreSQL has not stopped %s after %s: stop it with `kill -QUIT %d`", pid, stopTimeout, signal, pid)
 		}
 		select {
 		case <-ctx.Done():

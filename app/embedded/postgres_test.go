@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -9,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
 )
 
 func TestPostgresKeepsItsDataFromStartToStart(t *testing.T) {
@@ -204,6 +207,60 @@ func TestDeadPostgresSaysSoAndStartsAgain(t *testing.T) {
 	again := startTestPostgres(t, dir)
 	if got := queryText(t, again.URL(Owner, Database), `SELECT answer FROM kept`); got != "yes" {
 		t.Errorf("after a crash: got %q, want yes", got)
+	}
+}
+
+func TestBackendThatOutlivesItsServerIsEnded(t *testing.T) {
+	if !hasProc() {
+		return // cannot be seen here; the start then fails until the backend is done
+	}
+	dir := reachableDir(t)
+	p := startTestPostgres(t, dir)
+	conn, err := pgx.Connect(t.Context(), p.URL(Owner, Database))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(t.Context()) }()
+	backend := int(conn.PgConn().PID())
+	ended := make(chan error, 1)
+	go func() {
+		// It computes for hours and looks at nothing meanwhile.
+		_, err := conn.Exec(context.Background(), `DO $$ BEGIN LOOP END LOOP; END $$`)
+		ended <- err
+	}()
+	execSQL(t, p.URL(Owner, Database), `DO $$ BEGIN
+		WHILE NOT EXISTS (SELECT FROM pg_stat_activity WHERE state = 'active' AND query LIKE '%LOOP END LOOP%' AND pid <> pg_backend_pid()) LOOP
+			PERFORM pg_stat_clear_snapshot();
+		END LOOP;
+	END $$`)
+	if err := syscall.Kill(p.child.process.Pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	<-p.Done()
+	if !running(backend) {
+		t.Fatalf("the backend %d noticed by itself: this test shows nothing", backend)
+	}
+	if err := p.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	shell := exec.Command("sleep", "600")
+	shell.Dir = p.Dir() // somebody who looks around there
+	if err := shell.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = shell.Process.Kill()
+		_ = shell.Wait()
+	}()
+	again := startTestPostgres(t, dir)
+	if !running(shell.Process.Pid) {
+		t.Error("a bystander in the folder was stopped")
+	}
+	if got := queryText(t, again.URL(Owner, Database), `SELECT 'up'`); got != "up" {
+		t.Errorf("got %q", got)
+	}
+	if err := <-ended; err == nil {
+		t.Error("the loop ended without an error")
 	}
 }
 

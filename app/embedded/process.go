@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"syscall"
 )
 
@@ -58,4 +59,22 @@ func worksIn(pid int, dir string) verdict {
 		return ours
 	}
 	return foreign
+}
+
+// processesIn are the processes with a name that work in a folder, where the
+// system shows them. Somebody's shell may stand in the same folder.
+func processesIn(dir, name string) []int {
+	var found []int
+	entries, _ := os.ReadDir("/proc") // absent: nothing is shown
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || worksIn(pid, dir) != ours {
+			continue
+		}
+		comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+		if err == nil && string(bytes.TrimSpace(comm)) == name {
+			found = append(found, pid)
+		}
+	}
+	return found
 }
