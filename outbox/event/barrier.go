@@ -171,7 +171,7 @@ func (k *barrierKeeper) effective(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, effectiveTimeout, errors.New("what was applied is not effective yet"))
 	defer cancel()
-	if err := k.c.o.Effective(ctx); err != nil {
+	if err := safely(func() error { return k.c.o.Effective(ctx) }); err != nil {
 		if cause := context.Cause(ctx); cause != nil {
 			return cause
 		}

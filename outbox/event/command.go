@@ -166,7 +166,7 @@ func (r *commandRunner) carryOut(ctx context.Context, m mark) error {
 	return c.reports.send(ctx, m.lineage, []client.ReportItem{item})
 }
 
-func (r *commandRunner) handle(ctx context.Context, command client.Command) (any, error) {
+func (r *commandRunner) handle(ctx context.Context, command client.Command) (detail any, err error) {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
 	r.c.log.Info("carrying out a command", "command", command.ID, "name", command.Name, "actor", command.Actor)
@@ -179,7 +179,11 @@ func (r *commandRunner) handle(ctx context.Context, command client.Command) (any
 		return nil, r.c.Reconcile(ctx, "a command of "+command.Actor)
 	}
 	if handler := r.c.o.Commands[command.Name]; handler != nil {
-		return handler(ctx, command)
+		err = safely(func() (err error) {
+			detail, err = handler(ctx, command)
+			return err
+		})
+		return detail, err
 	}
 	return nil, fmt.Errorf("%s knows no command %q", r.c.o.Module, command.Name)
 }

@@ -164,6 +164,7 @@ func (c *Consumer) Run(ctx context.Context, ready func()) error {
 		return nil
 	}
 	c.createGroups(ctx)
+	c.housekeep(ctx, forgottenAfter)
 	if !c.register(ctx) {
 		return nil
 	}
@@ -206,6 +207,22 @@ func guard(what string, run func() error) func() error {
 		return run()
 	}
 }
+
+// safely runs what a module gave, and turns a panic into an error of the change,
+// command or barrier that it was about: it must not take the module down again
+// and again.
+func safely(run func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			stack := debug.Stack()
+			err = fmt.Errorf("panic: %v\n%s", p, stack[:min(len(stack), stackShown)])
+		}
+	}()
+	return run()
+}
+
+// stackShown is how much of a stack goes into an error that is reported.
+const stackShown = 1500
 
 // load reads the store's notes, waiting for the store; false when ctx ended.
 func (c *Consumer) load(ctx context.Context) bool {

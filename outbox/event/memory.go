@@ -102,7 +102,7 @@ func (s *MemoryStore) Held(_ context.Context, resources []client.Resource) (map[
 // Apply applies each change whose version is newer than the one held.
 func (s *MemoryStore) Apply(ctx context.Context, lineage string, changes []Change) ([]Outcome, error) {
 	if s.o.Prepare != nil {
-		if err := s.o.Prepare(ctx, lineage, changes); err != nil {
+		if err := safely(func() error { return s.o.Prepare(ctx, lineage, changes) }); err != nil {
 			return nil, err
 		}
 	}
@@ -118,7 +118,7 @@ func (s *MemoryStore) Apply(ctx context.Context, lineage string, changes []Chang
 			outcomes[i].Result = Stale
 			continue
 		}
-		if err := s.o.Write(ctx, c); err != nil {
+		if err := safely(func() error { return s.o.Write(ctx, c) }); err != nil {
 			if ctx.Err() != nil || client.ReasonOf(err) != "" {
 				return nil, err
 			}
@@ -160,7 +160,7 @@ func (s *MemoryStore) Withdraw(ctx context.Context, lineage string, rows []Row) 
 		changes[i] = Change{Resource: r.Resource, Version: r.Version}
 	}
 	if s.o.Prepare != nil {
-		if err := s.o.Prepare(ctx, lineage, changes); err != nil {
+		if err := safely(func() error { return s.o.Prepare(ctx, lineage, changes) }); err != nil {
 			return nil, err
 		}
 	}
@@ -176,7 +176,7 @@ func (s *MemoryStore) Withdraw(ctx context.Context, lineage string, rows []Row) 
 			outcomes[i].Result = Stale
 			continue
 		}
-		if err := s.o.Write(ctx, c); err != nil {
+		if err := safely(func() error { return s.o.Write(ctx, c) }); err != nil {
 			outcomes[i] = Outcome{Failed, err}
 			continue
 		}
@@ -451,7 +451,7 @@ func (r *memoryReplacement) Commit(ctx context.Context, reason string, hold []Ro
 	for _, resource := range order {
 		c := r.staged[resource]
 		source := memorySource{version: c.Version, gone: c.Gone(), fetchedAt: c.FetchedAt}
-		if err := s.o.Write(ctx, c); err != nil {
+		if err := safely(func() error { return s.o.Write(ctx, c) }); err != nil {
 			failed = append(failed, Retry{Resource: resource, Version: c.Version, Attempts: 1, Reason: err.Error()})
 			source.version = 0
 		}

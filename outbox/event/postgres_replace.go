@@ -158,10 +158,7 @@ func (r *postgresReplacement) takeStage(ctx context.Context, tx pgx.Tx) error {
 // be written keeps what the module had of it and goes to the retry list.
 func (r *postgresReplacement) write(ctx context.Context, tx pgx.Tx, changes []Change) error {
 	err := pgx.BeginFunc(ctx, tx, func(inner pgx.Tx) error {
-		if err := r.s.o.Write(ctx, inner, changes, nil); err != nil {
-			return fault(ctx, tx.Conn(), err)
-		}
-		return nil
+		return r.s.write(ctx, inner, changes, nil)
 	})
 	var f changeFault
 	if err == nil || !errors.As(err, &f) {

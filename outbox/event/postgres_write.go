@@ -90,8 +90,11 @@ func (s *PostgresStore) prepared(ctx context.Context, lineage string, changes []
 	for attempt := 0; ; attempt++ {
 		var prepared any
 		if s.o.Prepare != nil {
-			var err error
-			if prepared, err = s.o.Prepare(ctx, lineage, changes); err != nil {
+			err := safely(func() (err error) {
+				prepared, err = s.o.Prepare(ctx, lineage, changes)
+				return err
+			})
+			if err != nil {
 				return fault(ctx, nil, err)
 			}
 		}
@@ -113,7 +116,8 @@ func (s *PostgresStore) write(ctx context.Context, tx pgx.Tx, changes []Change, 
 	if len(changes) == 0 {
 		return nil
 	}
-	if err := s.o.Write(ctx, tx, changes, prepared); err != nil {
+	err := safely(func() error { return s.o.Write(ctx, tx, changes, prepared) })
+	if err != nil {
 		return fault(ctx, tx.Conn(), err)
 	}
 	return nil

@@ -143,6 +143,7 @@ var contract = []struct {
 	{"store never goes back", storeStoreNeverGoesBack},
 	{"store refuses another lineage", storeStoreRefusesAnotherLineage},
 	{"one bad change stops no other", storeOneBadChangeStopsNoOther},
+	{"a panic is a failure of the change", storeTakesAPanicAsAFailure},
 	{"store withdraws only what was seen", storeStoreWithdrawsOnlyWhatWasSeen},
 	{"inventory is in order and without the gone", storeInventoryIsInOrderAndWithoutTheGone},
 	{"retry list is claimed and settled", storeRetryListIsClaimedAndSettled},
@@ -267,6 +268,23 @@ func storeOneBadChangeStopsNoOther(t *testing.T, k kept) {
 	*k.poison = ""
 	if got := k.results(t, "L", present(2, 1, "good")); got[0] != Applied {
 		t.Errorf("a change that failed is %s the next time, want applied", got[0])
+	}
+}
+
+func storeTakesAPanicAsAFailure(t *testing.T, k kept) {
+	k.begun(t)
+	calls := 0
+	*k.hold = func() {
+		if calls++; calls == 1 {
+			panic("a fault of the module")
+		}
+	}
+	outcomes, err := k.Apply(t.Context(), "L", []Change{present(1, 1, "one")})
+	if err != nil || outcomes[0].Result != Failed || !strings.Contains(outcomes[0].Err.Error(), "a fault of the module") {
+		t.Errorf("got %+v (%v), want the change to fail with the panic's words", outcomes, err)
+	}
+	if got := k.results(t, "L", present(1, 1, "one")); got[0] != Applied {
+		t.Errorf("the next time it is %s, want applied", got[0])
 	}
 }
 
