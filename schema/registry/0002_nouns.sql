@@ -113,9 +113,12 @@ CREATE TABLE registry.prefix (
   CONSTRAINT prefix_zone_cut_bounds CHECK (zone_cut IS NULL
     OR zone_cut BETWEEN masklen(prefix) AND CASE family(prefix) WHEN 4 THEN 32 ELSE 128 END),
   -- Siblings never overlap. The operator class is named because btree_gist
-  -- makes another one the default for cidr, and that one has no &&.
+  -- makes another one the default for cidr, and that one has no &&. network()
+  -- changes nothing of a cidr; it keeps the planner from looking a plain
+  -- prefix = … up here, which it takes for cheaper than the unique indexes: every
+  -- foreign key's check would scan this index through all parents.
   CONSTRAINT prefix_siblings_disjoint EXCLUDE USING gist
-    (coalesce(parent_id, 0) WITH =, prefix inet_ops WITH &&) DEFERRABLE INITIALLY IMMEDIATE
+    (coalesce(parent_id, 0) WITH =, network(prefix) inet_ops WITH &&) DEFERRABLE INITIALLY IMMEDIATE
 ) WITH (fillfactor = 90);
 CREATE INDEX prefix_parent ON registry.prefix (parent_id);
 CREATE INDEX prefix_organisation ON registry.prefix (organisation_id);
