@@ -385,6 +385,45 @@ func TestImportsRunOneAfterTheOther(t *testing.T) {
 	}
 }
 
+func TestImportAtTheEdgesOfTheAddressSpace(t *testing.T) {
+	im := newImporting(t)
+	for _, c := range []struct{ name, object, want string }{
+		{"everything", "inetnum: 0.0.0.0 - 255.255.255.255\n", "0.0.0.0/0"},
+		{"everything of IPv6", "inet6num: ::/0\n", "::/0"},
+		{"/31", "inetnum: 192.0.2.0 - 192.0.2.1\n", "192.0.2.0/31"},
+		{"/32", "route: 192.0.2.0/32\norigin: AS64496\n", "192.0.2.0/32"},
+		{"/127", "inet6num: 2001:db8::/127\n", "2001:db8::/127"},
+		{"/128", "route6: 2001:db8::1/128\norigin: AS64496\nmax-length: 128\n", "2001:db8::1/128"},
+		{"a range that is no CIDR", "inetnum: 198.51.100.1 - 198.51.100.3\n", "198.51.100.1/32 198.51.100.2/31"},
+		{"host bits", "route: 203.0.113.1/24\norigin: AS64496\n", "refused: 203.0.113.1/24 has host bits set; the prefix is 203.0.113.0/24"},
+		{"a mapped prefix", "inet6num: ::ffff:192.0.2.0/120\n", "refused: ::ffff:192.0.2.0/120 is an IPv4-mapped prefix; write 192.0.2.0/24"},
+		{"the wrong family", "route6: 203.0.113.0/24\norigin: AS64496\n", "refused: "},
+		{"a max-length below the prefix's own", "route: 203.0.113.0/24\norigin: AS64496\nmax-length: 23\n", "refused: "},
+		{"a max-length beyond the family's", "route: 203.0.113.0/24\norigin: AS64496\nmax-length: 33\n", "refused: "},
+		{"no origin", "route: 203.0.113.0/24\n", "refused: "},
+		{"an origin that is no AS number", "route: 203.0.113.0/24\norigin: AS4294967296\n", "refused: "},
+		{"a range from end to beginning", "inetnum: 203.0.113.9 - 203.0.113.0\n", "refused: "},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			before := im.texts(`SELECT prefix::text FROM registry.prefix`)
+			r := im.take(c.object)
+			var added []string
+			for _, p := range im.texts(`SELECT prefix::text FROM registry.prefix ORDER BY prefix`) {
+				if !slices.Contains(before, p) {
+					added = append(added, p)
+				}
+			}
+			got := strings.Join(added, " ")
+			if len(r.Refused) > 0 {
+				got = "refused: " + r.Refused[0].Reason
+			}
+			if got != c.want && !(c.want == "refused: " && strings.HasPrefix(got, c.want)) {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
 // A small import reads only what is around it; its plan is the one that the
 // whole state gives.
 func TestScopedStateGivesTheSamePlan(t *testing.T) {

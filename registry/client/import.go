@@ -105,7 +105,7 @@ type ImportChange struct {
 // asked for as application/x-ndjson: stages while it works, then the result or
 // the problem document as the last line.
 type ImportProgress struct {
-	Stage  string        `json:"stage,omitempty"` // waiting, reading, planning, writing
+	Stage  string        `json:"stage,omitempty"` // waiting (for another import), planning, writing
 	Done   int           `json:"done,omitempty"`
 	Total  int           `json:"total,omitempty"`
 	Result *ImportResult `json:"result,omitempty"`
