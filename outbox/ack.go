@@ -11,51 +11,50 @@ import (
 // settleSQL ends claims: it notes what the fence has reached, what failed, and
 // gives lanes back. Lanes that a writer has locked are skipped and settled
 // later, or one idle session would hold up a whole batch. The token and the
-// claimant's name must be those of the claim. head_at moves to the last
+// claimant's name must be those of the claim: what the first part reads is locked,
+// so the others need not look at it again. head_at moves to the last
 // published event, which is never after the first unpublished one.
 const settleSQL = `
-	WITH wanted AS (
-	  SELECT *
+	WITH held AS (
+	  SELECT w.*,
+	         l.claim_token = w.token AND l.claimed_by = w.claimant IS TRUE AS mine,
+	         w.through > w.before AS advanced,
+	         l.attempts
 	  FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::bigint[], $5::bigint[], $6::timestamptz[], $7::text[])
 	    AS w (lane_id, token, claimant, before, through, head_at, failure)
-	), held AS (
-	  SELECT lane_id
-	  FROM registry.outbox_lane
-	  WHERE lane_id = ANY ($1)
-	  ORDER BY lane_id
-	  FOR NO KEY UPDATE SKIP LOCKED
+	  JOIN registry.outbox_lane l ON l.lane_id = w.lane_id
+	  ORDER BY l.lane_id
+	  FOR NO KEY UPDATE OF l SKIP LOCKED
 	), settled AS (
 	  UPDATE registry.outbox_lane l
-	  SET pub_seq = w.through,
-	      published_at = CASE WHEN w.through > w.before THEN now() ELSE l.published_at END,
-	      head_at = w.head_at,
+	  SET pub_seq = h.through,
+	      published_at = CASE WHEN h.advanced THEN now() ELSE l.published_at END,
+	      queued_at = CASE WHEN h.advanced THEN now() ELSE l.queued_at END,
+	      head_at = h.head_at,
 	      claimed_by = NULL,
-	      attempts = CASE WHEN w.failure <> '' THEN CASE WHEN w.through > w.before THEN 1 ELSE l.attempts + 1 END
-	                      WHEN w.through > w.before THEN 0
-	                      ELSE l.attempts END,
-	      last_error = CASE WHEN w.failure <> '' THEN left(w.failure, 1000)
-	                        WHEN w.through > w.before THEN NULL
+	      attempts = CASE WHEN h.failure <> '' THEN CASE WHEN h.advanced THEN 1 ELSE h.attempts + 1 END
+	                      WHEN h.advanced THEN 0
+	                      ELSE h.attempts END,
+	      last_error = CASE WHEN h.failure <> '' THEN left(h.failure, 1000)
+	                        WHEN h.advanced THEN NULL
 	                        ELSE l.last_error END,
-	      last_error_at = CASE WHEN w.failure <> '' THEN now() ELSE l.last_error_at END,
-	      next_at = CASE WHEN w.failure = '' THEN now() ELSE now() + ` + backoffSQL + ` END
-	  FROM wanted w
-	  JOIN held USING (lane_id)
-	  WHERE l.lane_id = w.lane_id
-	    AND l.claim_token = w.token
-	    AND l.claimed_by = w.claimant
-	  RETURNING l.lane_id, w.before, w.through, l.attempts
+	      last_error_at = CASE WHEN h.failure <> '' THEN now() ELSE l.last_error_at END,
+	      next_at = CASE WHEN h.failure = '' THEN now() ELSE now() + ` + backoffSQL + ` END
+	  FROM held h
+	  WHERE l.lane_id = h.lane_id
+	    AND h.mine
 	), marked AS (
 	  UPDATE registry.outbox_event e
 	  SET published_at = now()
-	  FROM settled s
-	  WHERE e.lane_id = s.lane_id
-	    AND e.seq > s.before
-	    AND e.seq <= s.through
+	  FROM held h
+	  WHERE h.mine
+	    AND e.lane_id = h.lane_id
+	    AND e.seq > h.before
+	    AND e.seq <= h.through
 	    AND e.created_at BETWEEN $8 AND $9
 	)
-	SELECT h.lane_id, s.lane_id IS NOT NULL, coalesce(s.attempts, 0), now()
-	FROM held h
-	LEFT JOIN settled s USING (lane_id)`
+	SELECT lane_id, mine, attempts, now()
+	FROM held`
 
 // settlement is what is to be noted of one lane.
 type settlement struct {
@@ -111,7 +110,7 @@ func (w *Worker) settleOnce(ctx context.Context, settlements []settlement) ([]se
 	return locked, nil
 }
 
-// settled counts what became of one settlement.
+// settled counts what became of one settlement; attempts are the failures before it.
 func (w *Worker) settled(s settlement, mine bool, attempts int, at time.Time) {
 	l := s.lane
 	if !mine {
@@ -129,6 +128,9 @@ func (w *Worker) settled(s settlement, mine bool, attempts int, at time.Time) {
 		return
 	}
 	w.metrics.attempts.Inc()
+	if attempts++; s.through > l.pubSeq {
+		attempts = 1
+	}
 	if attempts >= slowAttempts {
 		w.log.Error("a lane keeps failing: it is tried every 15 minutes; see `hubn outbox show` and `hubn outbox skip`",
 			"resource", l.resource, "attempts", attempts, "error", s.failure)

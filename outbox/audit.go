@@ -258,6 +258,7 @@ const rewindSQL = `
 	      claim_token = l.claim_token + 1,
 	      claimed_by = NULL,
 	      next_at = now(),
+	      queued_at = now(),
 	      head_at = coalesce((SELECT min(e.created_at)
 	                          FROM registry.outbox_event e
 	                          WHERE e.lane_id = l.lane_id

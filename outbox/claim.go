@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"hubn/outbox/event"
@@ -15,8 +16,10 @@ import (
 )
 
 // claimSQL takes the lanes that have been ready longest. What another claims or
-// a writer holds is skipped. The database's clock decides. The array keeps the
-// planner from joining: it looks the rows up.
+// a writer holds is skipped. The database's clock decides. ready_at leaves out
+// idle, paused and backing-off lanes, next_at the few that are claimed, whose
+// place in the index a claim does not change. The array keeps the planner from
+// joining: it looks the rows up.
 const claimSQL = `
 	UPDATE registry.outbox_lane
 	SET claim_token = claim_token + 1,
@@ -25,11 +28,10 @@ const claimSQL = `
 	WHERE lane_id = ANY (ARRAY(
 	  SELECT lane_id
 	  FROM registry.outbox_lane
-	  WHERE pub_seq < last_seq
-	    AND state = 'active'
+	  WHERE ready_at <= now()
 	    AND next_at <= now()
 	    AND stream_no NOT IN (SELECT stream_no FROM registry.outbox_stream WHERE paused)
-	  ORDER BY next_at, lane_id
+	  ORDER BY ready_at, lane_id
 	  LIMIT $1
 	  FOR NO KEY UPDATE SKIP LOCKED))
 	RETURNING lane_id, stream_no, agg_type, agg_key, claim_token, pub_seq, last_seq, head_at, last_event_at`
@@ -39,7 +41,7 @@ const claimSQL = `
 // owner acknowledged just before. The outer bounds prune partitions when it is
 // planned, the lane's own when it runs.
 const fetchSQL = `
-	SELECT c.lane_id, e.seq, e.created_at, e.event_id::text, e.kind, e.payload::text
+	SELECT c.lane_id, e.seq, e.created_at, e.event_id, e.kind, e.payload::text
 	FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::timestamptz[]) AS c (lane_id, pub_seq, last_seq, head_at)
 	CROSS JOIN LATERAL (
 	  SELECT seq, created_at, event_id, kind, payload
@@ -53,13 +55,15 @@ const fetchSQL = `
 	  LIMIT $7
 	) e`
 
-// streamsSQL reads the epoch that events are to be published in. It checks the
-// lineage each time, since behind a pooler the server may become another one
-// without a new connection.
+// streamsSQL reads the epoch that events are to be published in, and the
+// lineage. That one was checked when the connection was made and is once a
+// second besides, since behind a pooler the server may become another one
+// without a new connection: what is published until then, the resync entries of
+// the new lineage's epochs cover.
 const streamsSQL = `
 	SELECT stream_no, paused, coalesce(lineage || '/' || epoch, ''), coalesce(lineage = current, false), current::text
 	FROM registry.outbox_stream
-	CROSS JOIN (SELECT registry.lineage_check() AS current OFFSET 0) l`
+	CROSS JOIN (SELECT registry.lineage_current() AS current OFFSET 0) l`
 
 // lane is one claimed lane on its way through a batch.
 type lane struct {
@@ -82,7 +86,7 @@ type row struct {
 	after     int64
 	seq       int64
 	createdAt time.Time
-	id        string
+	id        uuid.UUID
 	kind      string
 	payload   string
 }
@@ -118,16 +122,17 @@ func (w *Worker) claimant(worker int) string {
 // fetch reads the first events of the lanes, and the streams' epochs.
 func (w *Worker) fetch(ctx context.Context, lanes []*lane) ([event.Streams]streamState, error) {
 	var streams [event.Streams]streamState
+	perLane := min(laneEvents, batchEvents/len(lanes))
 	byID := make(map[int64]*lane, len(lanes))
 	for _, l := range lanes {
 		byID[l.id] = l
 	}
-	err := w.transact(ctx,
+	err := w.roundTrip(ctx,
 		statement{streamsSQL, nil, func(rows pgx.Rows) error { return scanStream(rows, &streams) }},
-		statement{fetchSQL, fetchArguments(lanes), func(rows pgx.Rows) error {
+		statement{fetchSQL, fetchArguments(lanes, perLane), func(rows pgx.Rows) error {
 			var id int64
 			var r row
-			if err := rows.Scan(&id, &r.seq, &r.createdAt, &r.id, &r.kind, &r.payload); err != nil {
+			if err := rows.Scan(&id, &r.seq, &r.createdAt, (*[16]byte)(&r.id), &r.kind, &r.payload); err != nil {
 				return err
 			}
 			r.after = r.seq - 1
@@ -137,14 +142,17 @@ func (w *Worker) fetch(ctx context.Context, lanes []*lane) ([event.Streams]strea
 	if err != nil {
 		return streams, fmt.Errorf("fetch the events of %d lanes: %w", len(lanes), err)
 	}
+	events := 0
 	for _, l := range lanes {
-		if l.complete() {
+		events += len(l.events)
+		if l.complete(perLane) {
 			continue
 		}
-		if err := w.bridge(ctx, l); err != nil {
+		if err := w.bridge(ctx, l, perLane); err != nil {
 			return streams, err
 		}
 	}
+	w.shallow.Store(len(lanes) >= claimLanes && events*shallowLanes <= batchEvents*len(lanes))
 	return streams, nil
 }
 
@@ -161,7 +169,7 @@ func scanStream(rows pgx.Rows, streams *[event.Streams]streamState) error {
 	return nil
 }
 
-func fetchArguments(lanes []*lane) []any {
+func fetchArguments(lanes []*lane, perLane int) []any {
 	n := len(lanes)
 	ids, from, to, heads := make([]int64, n), make([]int64, n), make([]int64, n), make([]time.Time, n)
 	first, last := lanes[0].headAt, lanes[0].lastAt
@@ -174,11 +182,11 @@ func fetchArguments(lanes []*lane) []any {
 			last = l.lastAt
 		}
 	}
-	return []any{ids, from, to, heads, first, last, laneEvents}
+	return []any{ids, from, to, heads, first, last, perLane}
 }
 
 // complete tells whether the events follow on what is published without a hole.
-func (l *lane) complete() bool {
+func (l *lane) complete(perLane int) bool {
 	next := l.pubSeq
 	for _, e := range l.events {
 		if e.after != next {
@@ -186,11 +194,11 @@ func (l *lane) complete() bool {
 		}
 		next = e.seq
 	}
-	return len(l.events) == int(min(laneEvents, l.lastSeq-l.pubSeq))
+	return len(l.events) == int(min(int64(perLane), l.lastSeq-l.pubSeq))
 }
 
 const wholeLaneSQL = `
-	SELECT seq, created_at, event_id::text, kind, payload::text
+	SELECT seq, created_at, event_id, kind, payload::text
 	FROM registry.outbox_event
 	WHERE lane_id = $1
 	  AND seq > $2
@@ -201,11 +209,11 @@ const wholeLaneSQL = `
 // bridge puts a resync marker for the lane where rows are gone: Redis lost
 // events that had been cleaned up. It looks in every partition before it
 // believes that.
-func (w *Worker) bridge(ctx context.Context, l *lane) error {
+func (w *Worker) bridge(ctx context.Context, l *lane, perLane int) error {
 	var found []row
-	err := w.transact(ctx, statement{wholeLaneSQL, []any{l.id, l.pubSeq, l.lastSeq, laneEvents}, func(rows pgx.Rows) error {
+	err := w.transact(ctx, statement{wholeLaneSQL, []any{l.id, l.pubSeq, l.lastSeq, perLane}, func(rows pgx.Rows) error {
 		var r row
-		err := rows.Scan(&r.seq, &r.createdAt, &r.id, &r.kind, &r.payload)
+		err := rows.Scan(&r.seq, &r.createdAt, (*[16]byte)(&r.id), &r.kind, &r.payload)
 		found = append(found, r)
 		return err
 	}})
@@ -222,7 +230,7 @@ func (w *Worker) bridge(ctx context.Context, l *lane) error {
 		l.events = append(l.events, r)
 		next = r.seq
 	}
-	if len(found) < laneEvents && next < l.lastSeq {
+	if len(found) < perLane && next < l.lastSeq {
 		l.events = append(l.events, w.marker(l, next, l.lastSeq))
 	}
 	return nil
@@ -234,7 +242,7 @@ func (w *Worker) marker(l *lane, after, through int64) row {
 	w.log.Warn("events that Redis lost were cleaned up: consumers are told to fetch the resource again",
 		"resource", l.resource, "after", after, "through", through)
 	payload, _ := json.Marshal(map[string]any{"after": after}) // a number: no error
-	return row{after: after, seq: through, createdAt: l.lastAt, id: newUUID(), kind: string(event.Resync), payload: string(payload)}
+	return row{after: after, seq: through, createdAt: l.lastAt, id: uuid.New(), kind: string(event.Resync), payload: string(payload)}
 }
 
 // publishUntil is when a batch that was claimed at a moment may no longer be

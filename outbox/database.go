@@ -73,14 +73,20 @@ type statement struct {
 	take func(pgx.Rows) error
 }
 
-// transact runs statements as one transaction in one round trip.
+// transact runs statements as one transaction in one round trip, under batchSettings.
 func (w *Worker) transact(ctx context.Context, statements ...statement) error {
+	settings := statement{batchSettings, nil, func(pgx.Rows) error { return nil }}
+	return w.roundTrip(ctx, append([]statement{settings}, statements...)...)
+}
+
+// roundTrip runs statements as one transaction in one round trip.
+func (w *Worker) roundTrip(ctx context.Context, statements ...statement) error {
 	ctx, cancel := context.WithTimeout(ctx, w.pace.statement)
 	defer cancel()
-	err := w.transactOnce(ctx, statements)
+	err := w.roundTripOnce(ctx, statements)
 	var refused *pgconn.PgError
 	if errors.As(err, &refused) && refused.Code == staleDescription {
-		err = w.transactOnce(ctx, statements)
+		err = w.roundTripOnce(ctx, statements)
 	}
 	if err != nil {
 		return databaseError{err}
@@ -124,18 +130,14 @@ func (w *Worker) underLock(ctx context.Context, lock string, f func(pgx.Tx) erro
 	return nil
 }
 
-func (w *Worker) transactOnce(ctx context.Context, statements []statement) (err error) {
+func (w *Worker) roundTripOnce(ctx context.Context, statements []statement) (err error) {
 	batch := &pgx.Batch{}
-	batch.Queue(batchSettings)
 	for _, s := range statements {
 		batch.Queue(s.sql, s.args...)
 	}
 	results := w.pool.SendBatch(ctx, batch)
 	// The transaction commits when its results are closed.
 	defer func() { err = errors.Join(err, results.Close()) }()
-	if _, err := results.Exec(); err != nil {
-		return err
-	}
 	for _, s := range statements {
 		rows, err := results.Query()
 		if err != nil {

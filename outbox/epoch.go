@@ -29,11 +29,10 @@ var (
 	errEpochMoved = errors.New("the epoch in Redis changed while a new one was being started")
 )
 
-func newUUID() string { return uuid.NewString() }
-
-// streamStates reads what the database says of every stream.
+// streamStates checks the lineage and reads what the database says of every stream.
 func (w *Worker) streamStates(ctx context.Context) (streams [event.Streams]streamState, err error) {
-	err = w.transact(ctx, statement{streamsSQL, nil, func(rows pgx.Rows) error { return scanStream(rows, &streams) }})
+	check := statement{`SELECT registry.lineage_check()`, nil, func(pgx.Rows) error { return nil }}
+	err = w.transact(ctx, check, statement{streamsSQL, nil, func(rows pgx.Rows) error { return scanStream(rows, &streams) }})
 	return streams, err
 }
 
@@ -106,18 +105,21 @@ func (w *Worker) renewEpochs(ctx context.Context, reason string) error {
 	return err
 }
 
+// noteEpochSQL counts as an audit: the fences were set to what is acknowledged.
 const noteEpochSQL = `
 	UPDATE registry.outbox_stream
 	SET lineage = $2,
 	    epoch = $3,
 	    epoch_at = now(),
-	    epoch_reason = $4
+	    epoch_reason = $4,
+	    audited_at = now(),
+	    audit_result = jsonb_build_object('reason', 'a new epoch: every fence was set', 'full', true, 'full_at', now())
 	WHERE stream_no = $1`
 
 func (w *Worker) startEpochs(ctx context.Context, tx pgx.Tx, stale []int, streams [event.Streams]streamState, inRedis [event.Streams]string, reason string) (fresh [event.Streams]string, err error) {
 	ids := make(map[int]string, len(stale))
 	for _, no := range stale {
-		ids[no] = newUUID()
+		ids[no] = uuid.NewString()
 		fresh[no] = streams[no].lineage + "/" + ids[no]
 	}
 	if err := w.seedFences(ctx, stale, fresh); err != nil {
@@ -203,7 +205,7 @@ func (w *Worker) openEpoch(ctx context.Context, no int, lineage, seen, fresh, re
 	}
 	resync := event.Event{
 		Lineage: lineage, Epoch: fresh, Stream: no, Kind: event.Resync,
-		EventID: newUUID(), CreatedAt: time.Now(), Payload: payload,
+		EventID: uuid.NewString(), CreatedAt: time.Now(), Payload: payload,
 	}
 	args := append([]any{seen, fresh}, resync.Fields()...)
 	opened, err := epochScript.Run(ctx, w.redis, []string{w.names.Epoch(no), w.names.Stream(no)}, args...).Int()

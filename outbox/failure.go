@@ -7,11 +7,11 @@ import (
 
 // backoffSQL is how long a lane whose event cannot be published waits: at most
 // a second, doubling to five minutes, with full jitter; from the twentieth
-// failure in a row a quarter of an hour, for ever. l is the lane before, w the
-// wanted row.
+// failure in a row a quarter of an hour, for ever. h is the settlement with the
+// failures before it.
 const backoffSQL = `
-	CASE WHEN w.through = w.before AND l.attempts + 1 >= 20 THEN (0.9 + 0.1 * random()) * interval '15 minutes'
-	     ELSE random() * least(power(2, CASE WHEN w.through > w.before THEN 0 ELSE l.attempts END), 300) * interval '1 second' END`
+	CASE WHEN NOT h.advanced AND h.attempts + 1 >= 20 THEN (0.9 + 0.1 * random()) * interval '15 minutes'
+	     ELSE random() * least(power(2, CASE WHEN h.advanced THEN 0 ELSE h.attempts END), 300) * interval '1 second' END`
 
 // breaker stops a process from working while Redis takes nothing: a fault of
 // Redis, or of the way to it, is no lane's failure.

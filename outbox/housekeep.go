@@ -12,34 +12,40 @@ import (
 
 // housekeep measures, trims streams, and makes and drops partitions.
 func (w *Worker) housekeep(ctx context.Context) {
-	measures := time.NewTicker(w.pace.measure)
-	defer measures.Stop()
-	tidy := time.NewTimer(0)
+	measure := time.NewTimer(jitter(min(time.Second, w.pace.measure)))
+	defer measure.Stop()
+	tidy := time.NewTimer(jitter(min(time.Minute, w.pace.tidy)))
 	defer tidy.Stop()
+	forget := time.NewTimer(jitter(w.pace.forget))
+	defer forget.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-measures.C:
+		case <-measure.C:
 			w.measure(ctx)
+			measure.Reset(w.pace.measure)
 		case <-tidy.C:
 			w.tidy(ctx)
 			tidy.Reset(jitter(w.pace.tidy))
+		case <-forget.C:
+			w.attempt(ctx, "forget lanes", w.forgetLanes)
+			forget.Reset(jitter(w.pace.forget))
 		}
 	}
 }
 
-// tidy does what keeps tables and streams from growing. Each part fails alone.
+// tidy does what keeps tables and streams from growing.
 func (w *Worker) tidy(ctx context.Context) {
-	for what, do := range map[string]func(context.Context) error{
-		"make partitions": w.ensurePartitions,
-		"drop partitions": w.dropPartitions,
-		"forget lanes":    w.forgetLanes,
-		"trim streams":    w.trimStreams,
-	} {
-		if err := do(ctx); err != nil && ctx.Err() == nil {
-			w.log.Warn("housekeeping failed: trying again later", "what", what, "error", err)
-		}
+	w.attempt(ctx, "make partitions", w.ensurePartitions)
+	w.attempt(ctx, "drop partitions", w.dropPartitions)
+	w.attempt(ctx, "trim streams", w.trimStreams)
+}
+
+// attempt lets each part of housekeeping fail alone.
+func (w *Worker) attempt(ctx context.Context, what string, do func(context.Context) error) {
+	if err := do(ctx); err != nil && ctx.Err() == nil {
+		w.log.Warn("housekeeping failed: trying again later", "what", what, "error", err)
 	}
 }
 

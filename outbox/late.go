@@ -193,8 +193,7 @@ const releaseSQL = `
 	WHERE lane_id = ANY (ARRAY(
 	  SELECT lane_id
 	  FROM registry.outbox_lane
-	  WHERE pub_seq < last_seq
-	    AND state = 'active'
+	  WHERE ready_at IS NOT NULL
 	    AND next_at > now()
 	    AND claimed_by = $1
 	  FOR NO KEY UPDATE SKIP LOCKED))`

@@ -167,7 +167,7 @@ const measureSQL = `
 	FROM (
 	  SELECT last_seq, pub_seq, head_at, claimed_by, next_at, attempts, state
 	  FROM registry.outbox_lane
-	  WHERE pub_seq < last_seq AND state = 'active'
+	  WHERE ready_at IS NOT NULL
 	  UNION ALL
 	  SELECT last_seq, pub_seq, head_at, claimed_by, next_at, attempts, state
 	  FROM registry.outbox_lane

@@ -66,7 +66,9 @@ type Worker struct {
 	audits  chan string
 	batches atomic.Int64
 	// taken counts claimed lanes, for the poll's pace.
-	taken    atomic.Int64
+	taken atomic.Int64
+	// shallow is whether the lanes of the last batch had few events each.
+	shallow  atomic.Bool
 	signals  signals
 	status   atomic.Pointer[module.Status]
 	measured atomic.Pointer[measured]
@@ -176,7 +178,7 @@ func (w *Worker) run(ctx context.Context) {
 	group.Go(func() { w.listen(ctx) })
 	group.Go(func() { w.watch(ctx) })
 	group.Go(func() { w.housekeep(ctx) })
-	w.measure(ctx)
+	w.reportStatus()
 	group.Wait()
 	stopSettling()
 	last.Wait()

@@ -131,7 +131,7 @@ func cut(lanes []*lane) []*chunk {
 	for _, l := range lanes {
 		size := 0
 		for _, e := range l.events {
-			size += len(e.payload) + len(e.kind) + len(e.id) + entryOverhead
+			size += len(e.payload) + len(e.kind) + entryOverhead
 		}
 		c := open[l.stream]
 		if c == nil || c.events+len(l.events) > chunkEvents || c.bytes+size > chunkBytes {
@@ -146,8 +146,8 @@ func cut(lanes []*lane) []*chunk {
 	return chunks
 }
 
-// entryOverhead is about what an event's numbers and time take besides its texts.
-const entryOverhead = 80
+// entryOverhead is about what an event's id, numbers and time take besides its texts.
+const entryOverhead = 120
 
 // send calls the script for some chunks in one round trip.
 func (w *Worker) send(ctx context.Context, chunks []*chunk, streams [event.Streams]streamState, until time.Time, p *publication) {
@@ -205,12 +205,15 @@ func (w *Worker) confirmed(chunks []*chunk, waited *redis.Cmd) error {
 // arguments are the script's keys and arguments for a chunk.
 func (w *Worker) arguments(c *chunk, s streamState) ([]string, []any) {
 	keys := []string{w.names.Epoch(c.stream), w.names.Fence(c.stream, s.epoch), w.names.Stream(c.stream)}
-	args := make([]any, 0, 2+3*len(c.lanes)+6*c.events)
-	args = append(args, s.epoch, s.lineage)
+	args := make([]any, 0, 3+4*len(c.lanes)+5*c.events)
+	args = append(args, s.epoch, s.lineage, len(c.lanes))
 	for _, l := range c.lanes {
-		args = append(args, l.id, l.resource.String(), len(l.events))
+		args = append(args, l.id)
+	}
+	for _, l := range c.lanes {
+		args = append(args, l.resource.String(), l.events[0].after, len(l.events))
 		for _, e := range l.events {
-			args = append(args, e.after, e.seq, e.kind, e.id, e.createdAt.UTC().Format(time.RFC3339Nano), e.payload)
+			args = append(args, e.seq, e.kind, e.id.String(), e.createdAt.UTC().Format(time.RFC3339Nano), e.payload)
 		}
 	}
 	return keys, args

@@ -2,48 +2,56 @@
 -- expected epoch.
 --
 -- KEYS  epoch, fence hash, stream (one hash tag)
--- ARGV  expected epoch, lineage; then for each lane: lane id, resource, number of
---       events; and for each event: after, seq, kind, id, at, payload
+-- ARGV  expected epoch, lineage, number of lanes; the lanes' ids; then for each
+--       lane: resource, the number that the fence must have reached, number of
+--       events; and for each of its events: seq, kind, id, at, payload
 --
 -- Answers {'epoch', current epoch}, or for each lane its fence, how many entries
 -- were added, and '' or 'gap' or the error that stopped it.
 --
 -- An event whose seq the fence has reached is a duplicate and is left out. One
 -- whose predecessor the fence has not reached is refused: Redis lost something.
+-- Fences are read and set at once for all lanes; no error can come in between,
+-- since a script that has written is not refused memory.
+local epoch, lineage, lanes = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local current = redis.call('GET', KEYS[1])
-if current ~= ARGV[1] then
+if current ~= epoch then
   return {'epoch', current or ''}
 end
-local epoch, lineage = ARGV[1], ARGV[2]
-local answer = {}
-local i = 3
-while i <= #ARGV do
-  local lane, resource, count = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2])
+local stream = KEYS[3]
+local fences = redis.call('HMGET', KEYS[2], unpack(ARGV, 4, 3 + lanes))
+local answer, reached = {}, {}
+local i = 4 + lanes
+for l = 1, lanes do
+  local resource, after, count = ARGV[i], tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
   i = i + 3
-  local reached = redis.call('HGET', KEYS[2], lane) or '0'
-  local fence, added, stopped = tonumber(reached), 0, ''
+  local fence, last, added, stopped = tonumber(fences[l] or '0'), nil, 0, ''
   for _ = 1, count do
-    local after, seq = tonumber(ARGV[i]), tonumber(ARGV[i + 1])
+    local seq = tonumber(ARGV[i])
     if stopped == '' and seq > fence then
       if fence < after then
         stopped = 'gap'
       else
-        local done = redis.pcall('XADD', KEYS[3], '*', 'lineage', lineage, 'epoch', epoch, 'resource', resource,
-          'seq', ARGV[i + 1], 'kind', ARGV[i + 2], 'id', ARGV[i + 3], 'at', ARGV[i + 4], 'payload', ARGV[i + 5])
+        local done = redis.pcall('XADD', stream, '*', 'lineage', lineage, 'epoch', epoch, 'resource', resource,
+          'seq', ARGV[i], 'kind', ARGV[i + 1], 'id', ARGV[i + 2], 'at', ARGV[i + 3], 'payload', ARGV[i + 4])
         if type(done) == 'table' and done.err then
           stopped = done.err
         else
-          fence, reached, added = seq, ARGV[i + 1], added + 1
+          fence, last, added = seq, ARGV[i], added + 1
         end
       end
     end
-    i = i + 6
+    after = seq
+    i = i + 5
   end
-  if added > 0 then
-    redis.call('HSET', KEYS[2], lane, reached)
+  if last then
+    reached[#reached + 1] = ARGV[3 + l]
+    reached[#reached + 1] = last
   end
-  answer[#answer + 1] = fence
-  answer[#answer + 1] = added
-  answer[#answer + 1] = stopped
+  local a = #answer
+  answer[a + 1], answer[a + 2], answer[a + 3] = fence, added, stopped
+end
+if #reached > 0 then
+  redis.call('HSET', KEYS[2], unpack(reached))
 end
 return answer

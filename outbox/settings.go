@@ -78,10 +78,14 @@ const (
 	// role is the PostgreSQL role that the worker acts as: it sees the outbox alone.
 	role = "hubn_outbox"
 
-	// claimLanes and laneEvents make a batch: up to 1,000 events, some 20 ms of
-	// work, so that a slow batch delays nobody noticeably.
-	claimLanes = 100
-	laneEvents = 10
+	// claimLanes and laneEvents make a batch: up to batchEvents events, some
+	// 20 ms of work, so that a slow batch delays nobody noticeably.
+	claimLanes  = 100
+	laneEvents  = 10
+	batchEvents = claimLanes * laneEvents
+	// shallowLanes are claimed at once where the last batch's lanes had few
+	// events each: a hundred events in a batch would pay for its round trips.
+	shallowLanes = 500
 
 	// chunkEvents and chunkBytes bound one call of the publishing script, which
 	// stops the whole Redis server while it runs: 500 entries take about 5 ms.
@@ -153,8 +157,12 @@ type pace struct {
 	// measure is how often the gauges are taken: the pending lanes are counted
 	// through a partial index.
 	measure time.Duration
-	// tidy is how often streams are trimmed and partitions looked at.
+	// tidy is how often streams are trimmed and partitions looked at. A process
+	// that begins has a backlog to publish first.
 	tidy time.Duration
+	// forget is how often the lanes of long deleted resources are looked for: all
+	// lanes are read.
+	forget time.Duration
 }
 
 func defaultPace() pace {
@@ -174,5 +182,6 @@ func defaultPace() pace {
 		auditAll:         24 * time.Hour,
 		measure:          10 * time.Second,
 		tidy:             10 * time.Minute,
+		forget:           6 * time.Hour,
 	}
 }

@@ -48,14 +48,22 @@ func (w *Worker) waitForWork(ctx context.Context) bool {
 	}
 }
 
+// claimLimit is how many lanes the next batch may have.
+func (w *Worker) claimLimit(trial bool) int {
+	switch {
+	case trial:
+		return trialLanes
+	case w.shallow.Load():
+		return shallowLanes
+	}
+	return claimLanes
+}
+
 // batch takes one batch from claim to acknowledgement. An error is one of the
 // database; what it leaves is given back later or expires.
 func (w *Worker) batch(ctx context.Context, n int, trial bool) error {
 	begun := time.Now()
-	limit := claimLanes
-	if trial {
-		limit = trialLanes
-	}
+	limit := w.claimLimit(trial)
 	name := w.claimant(n)
 	lanes, err := w.claim(ctx, name, limit)
 	if err != nil {

@@ -69,8 +69,7 @@ JOIN registry.outbox_stream s USING (stream_no)`
 	unpublished = `
   SELECT *
   FROM registry.outbox_lane
-  WHERE pub_seq < last_seq
-    AND state = 'active'
+  WHERE ready_at IS NOT NULL
   UNION ALL
   SELECT *
   FROM registry.outbox_lane

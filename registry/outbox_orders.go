@@ -64,8 +64,7 @@ func targetName(t client.OutboxTarget) string {
 // A claimed lane is not touched: a worker is at it, and would only be fenced off.
 const (
 	retryWhere = `
-WHERE pub_seq < last_seq
-  AND state = 'active'
+WHERE ready_at IS NOT NULL
   AND attempts > 0
   AND claimed_by IS NULL
   AND next_at > clock_timestamp()

@@ -32,10 +32,13 @@ AS $$
   WHERE d.datname = current_database()
 $$;
 
+-- In PL/pgSQL, which keeps the plan: it is asked for every batch of the outbox.
 CREATE FUNCTION registry.lineage_current() RETURNS uuid
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
-  SELECT id FROM registry.lineage ORDER BY ordinal DESC LIMIT 1
+BEGIN
+  RETURN (SELECT id FROM registry.lineage ORDER BY ordinal DESC LIMIT 1);
+END
 $$;
 
 -- Starts a new lineage if the current one is still the expected one, and

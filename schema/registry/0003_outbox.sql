@@ -44,16 +44,24 @@ CREATE TABLE registry.outbox_lane (
   head_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
   last_event_at timestamptz NOT NULL DEFAULT clock_timestamp(),
   attempts      integer NOT NULL DEFAULT 0,
+  -- The lane's place among those that are ready: since when, or since its last turn.
+  queued_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+  -- The key of the claim's index. A claim, and an event appended to a lane that
+  -- has others, leave it as it is: such an update touches no index (HOT).
+  ready_at      timestamptz GENERATED ALWAYS AS (
+    CASE WHEN pub_seq = last_seq OR state <> 'active' THEN NULL
+         WHEN attempts > 0 THEN greatest(next_at, queued_at)
+         ELSE queued_at END) STORED,
   last_error    text,
   last_error_at timestamptz,
   published_at  timestamptz,
   state         text NOT NULL DEFAULT 'active' CHECK (state IN ('active', 'paused')),
   CONSTRAINT outbox_lane_key UNIQUE (agg_type, agg_key),
   CONSTRAINT outbox_lane_order CHECK (pub_seq BETWEEN 0 AND last_seq)
-) WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 500,
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 500,
         autovacuum_vacuum_cost_delay = 0);
-CREATE INDEX outbox_lane_ready ON registry.outbox_lane (next_at, lane_id)
-  WHERE pub_seq < last_seq AND state = 'active';
+CREATE INDEX outbox_lane_ready ON registry.outbox_lane (ready_at, lane_id)
+  WHERE ready_at IS NOT NULL;
 
 CREATE TABLE registry.outbox_event (
   lane_id      bigint NOT NULL,
@@ -61,7 +69,7 @@ CREATE TABLE registry.outbox_event (
   created_at   timestamptz NOT NULL,
   event_id     uuid NOT NULL DEFAULT gen_random_uuid(),
   kind         text NOT NULL,
-  payload      jsonb NOT NULL CHECK (octet_length(payload::text) <= 8192),
+  payload      jsonb NOT NULL CHECK (pg_column_size(payload) <= 8192),
   xid          xid8 NOT NULL DEFAULT pg_current_xact_id(),
   published_at timestamptz,
   PRIMARY KEY (lane_id, seq, created_at)
@@ -96,7 +104,7 @@ BEGIN
     IF to_regclass('registry.' || part) IS NULL THEN
       EXECUTE format(
         'CREATE TABLE registry.%I PARTITION OF registry.outbox_event FOR VALUES FROM (%L) TO (%L)
-           WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0)',
+           WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0)',
         part, day::timestamptz, (day + 1)::timestamptz);
       made := made + 1;
     END IF;
@@ -127,6 +135,7 @@ BEGIN
     ON CONFLICT (agg_type, agg_key) DO UPDATE
     SET last_seq = l.last_seq + 1,
         next_at = CASE WHEN l.pub_seq = l.last_seq THEN clock_timestamp() ELSE l.next_at END,
+        queued_at = CASE WHEN l.pub_seq = l.last_seq THEN clock_timestamp() ELSE l.queued_at END,
         head_at = CASE WHEN l.pub_seq = l.last_seq THEN greatest(EXCLUDED.head_at, l.last_event_at) ELSE l.head_at END,
         last_event_at = greatest(clock_timestamp(), l.last_event_at)
     RETURNING l.lane_id, l.last_seq, l.last_event_at INTO lane, seq, at;
@@ -145,6 +154,7 @@ BEGIN
     ON CONFLICT (agg_type, agg_key) DO UPDATE
     SET last_seq = l.last_seq + 1,
         next_at = CASE WHEN l.pub_seq = l.last_seq THEN clock_timestamp() ELSE l.next_at END,
+        queued_at = CASE WHEN l.pub_seq = l.last_seq THEN clock_timestamp() ELSE l.queued_at END,
         head_at = CASE WHEN l.pub_seq = l.last_seq THEN greatest(EXCLUDED.head_at, l.last_event_at) ELSE l.head_at END,
         last_event_at = greatest(clock_timestamp(), l.last_event_at)
     RETURNING l.lane_id, l.agg_key, l.last_seq, l.last_event_at

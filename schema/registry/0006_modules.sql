@@ -118,8 +118,7 @@ BEGIN
   -- Two questions, each with a partial index that holds little else.
   SELECT new_id, lane_id, last_seq
   FROM registry.outbox_lane
-  WHERE pub_seq < last_seq
-    AND state = 'active'
+  WHERE ready_at IS NOT NULL
     AND agg_type <> 'barrier'
   UNION ALL
   SELECT new_id, lane_id, last_seq

@@ -27,7 +27,7 @@ REVOKE EXECUTE ON FUNCTION
 
 -- The worker: the outbox alone. It reads or starts a lineage through functions.
 GRANT SELECT ON registry.outbox_lane, registry.outbox_event, registry.outbox_stream, registry.outbox_row_state TO hubn_outbox;
-GRANT UPDATE (pub_seq, claim_token, claimed_by, next_at, head_at, attempts, last_error, last_error_at, published_at)
+GRANT UPDATE (pub_seq, claim_token, claimed_by, next_at, queued_at, head_at, attempts, last_error, last_error_at, published_at)
   ON registry.outbox_lane TO hubn_outbox;
 GRANT UPDATE (published_at) ON registry.outbox_event TO hubn_outbox;
 GRANT UPDATE (lineage, epoch, epoch_at, epoch_reason, audited_at, audit_result, audit_wanted_at, audit_wanted_fix)
