@@ -49,6 +49,8 @@ type site struct {
 	streams        *redis.Client
 	// password is part of every database URL; the test servers trust anyway.
 	password string
+	// bare sites start no Registry: the test does.
+	bare bool
 }
 
 // database is a PostgreSQL server as a site uses it.
@@ -81,7 +83,9 @@ func newSite(t testing.TB, db database, redisURL string, with ...func(*site)) *s
 	s.moveTo(db)
 	s.owner, s.mirrors = newPool(t, s.databaseURL("hubn")), s.mirrorDB.Pool(t, "")
 	s.streams = s.redisClient()
-	s.registry()
+	if !s.bare {
+		s.registry()
+	}
 	return s
 }
 

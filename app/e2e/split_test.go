@@ -1,0 +1,129 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	"hubn/app/e2e/mirror"
+	"hubn/outbox/event/eventtest"
+	"hubn/registry/client"
+	"hubn/schema/schematest"
+)
+
+// TestWorkersAreKilledInTheMiddleOfADrain kills processes while they drain a
+// backlog, each with claims in its hands, until only ones that came later are left.
+func TestWorkersAreKilledInTheMiddleOfADrain(t *testing.T) {
+	redis := eventtest.Server(t)
+	s := newSite(t, schematest.New(t), redis.URL())
+	s.mirror("one")
+	s.announce(0, 200, 64496)
+	s.exec(`INSERT INTO registry.organisation (handle) SELECT 'ORG-' || n FROM generate_series(1, 2000) n`)
+	for i := range 10 {
+		s.exec(`UPDATE registry.organisation SET name = $1`, fmt.Sprint(i))
+		s.exec(`UPDATE registry.prefix SET origin_asn = $1::int`, 64500+i)
+	}
+	backlog := s.committed()
+	var log log
+	worker := func() *program {
+		return serve(t, &log, "outbox", workerConfig(s.databaseURL("hubn_outbox"), s.redisURL))
+	}
+	alive := []*program{worker(), worker(), worker()}
+	orphaned := 0
+	for _, share := range []int{10, 30, 50} { // % of the backlog
+		s.eventually(fmt.Sprintf("%d %% are published", share), func() error {
+			if got := ask[int](s, `SELECT sum(pub_seq)::int FROM registry.outbox_lane`); 100*got < share*backlog {
+				return fmt.Errorf("%d of %d are\n%s", got, backlog, &log)
+			}
+			return nil
+		})
+		alive[0].kill()
+		orphaned += ask[int](s, `SELECT count(*) FROM registry.outbox_lane WHERE claimed_by LIKE $1`, fmt.Sprintf("%%-%d-%%", alive[0].cmd.Process.Pid))
+		alive = append(alive[1:], worker())
+	}
+	if orphaned == 0 {
+		t.Error("no killed process had claimed anything: this test has tested nothing")
+	}
+	s.settled()
+	s.complete()
+	for _, p := range alive {
+		p.endpoints() // so that it listens to signals
+		p.stop()
+	}
+	t.Logf("the killed processes left %d claims", orphaned)
+}
+
+// TestSplitInstall runs the Registry and two workers in processes of their own,
+// from configuration files, with nothing but URLs and tokens between them.
+func TestSplitInstall(t *testing.T) {
+	const databasePassword, redisPassword = "database-xb5k2m", "redis-q8w3zt"
+	db := schematest.New(t)
+	redis := eventtest.Server(t, "user hubn on >"+redisPassword+" ~* &* +@all")
+	// The site is there for its relay, its mirror and its questions; the Registry
+	// that its mirror asks is the process.
+	s := newSite(t, db, "redis://hubn:"+redisPassword+"@"+redis.Addr()+"/0", func(s *site) { s.password, s.bare = databasePassword, true })
+	var log log
+	registry := serve(t, &log, "registry", fmt.Sprintf(`
+listen: 127.0.0.1:0
+log: {level: debug, format: json}
+database: {url: %q}
+redis: {url: %q}
+registry:
+  database_url: %q
+`, s.databaseURL("hubn"), s.redisURL, s.databaseURL("hubn_registry")))
+	url := registry.endpoints().RegistryURL
+	first := serve(t, &log, "outbox", workerConfig(s.databaseURL("hubn_outbox"), s.redisURL))
+	second := serve(t, &log, "outbox", workerConfig(s.databaseURL("hubn_outbox"), s.redisURL))
+	first.endpoints()
+	second.endpoints()
+
+	token := func(args ...string) string {
+		t.Helper()
+		out, err := run(t, &log, append([]string{"token", "create", "--data-dir", registry.folder, "--output", "json"}, args...)...)
+		var made client.NewToken
+		if err == nil {
+			err = json.Unmarshal([]byte(out), &made)
+		}
+		if err != nil {
+			t.Fatalf("hubn token create: %v\n%s%s", err, out, &log)
+		}
+		return made.Secret
+	}
+	s.url = url
+	s.tokens[mirror.Name] = token("--name", "mirror", "--role", "module", "--module", mirror.Name)
+	s.tokens["admin"] = token("--name", "operator", "--role", "operator")
+	s.admin = s.client("admin")
+	s.mirror("one")
+
+	as := []string{"--url", url, "--token", s.tokens["admin"]}
+	do := func(args ...string) string {
+		t.Helper()
+		out, err := run(t, &log, append(args, as...)...)
+		if err != nil {
+			t.Fatalf("hubn %v: %v\n%s\n%s", args, err, out, &log)
+		}
+		return out
+	}
+	do("prefix", "create", "192.0.2.0/24", "--announced", "--origin", "64496")
+	s.announce(0, 50, 64497) // plain SQL sends no hint
+	do("wait", "--timeout", "60s")
+	s.holds(append(origins(0, 0, 50, 64497), "AS64496,192.0.2.0/24,24")...)
+
+	first.kill()
+	s.exec(`DELETE FROM registry.prefix WHERE prefix <<= '10.0.0.0/20'`)
+	do("wait", "--timeout", "60s")
+	s.holds(append(origins(0, 16, 50, 64497), "AS64496,192.0.2.0/24,24")...)
+	s.settled()
+	s.complete()
+	second.stop()
+	registry.stop()
+
+	secrets := map[string]string{
+		"the operator's token": s.tokens["admin"], "the module's token": s.tokens[mirror.Name], "the administrator's token": registry.adminToken(),
+	}
+	for what, secret := range secrets {
+		secrets[what] = secretPart(t, secret)
+	}
+	secrets["the database's password"], secrets["the password of Redis"] = databasePassword, redisPassword
+	noSecrets(t, log.String(), secrets)
+}
