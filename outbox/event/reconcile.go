@@ -161,11 +161,11 @@ func (c *Consumer) scan(ctx context.Context, state State) error {
 	if err != nil {
 		return err
 	}
-	if err := c.store.Reconciled(ctx, state.Wanted); err != nil {
+	c.setView(view{lineage: served.Lineage, ancestors: ancestors(served)})
+	if err := c.afterScan(ctx, served.Lineage, barriers); err != nil {
 		return err
 	}
-	c.setView(view{lineage: served.Lineage, ancestors: ancestors(served)})
-	return c.afterScan(ctx, served.Lineage, barriers)
+	return c.store.Reconciled(ctx, state.Wanted)
 }
 
 func (c *Consumer) setView(v view) {

@@ -129,6 +129,9 @@ func (r *reporter) flushed(ctx context.Context) error {
 func (r *reporter) run(ctx, hand context.Context) error {
 	for attempt := 0; ; {
 		if r.waiting() == 0 {
+			if r.takeLost() {
+				r.c.want(hand, "reports were dropped because the queue was full")
+			}
 			if ctx.Err() != nil {
 				return nil
 			}

@@ -35,6 +35,11 @@ func newShard(c *Consumer, no int) *shard {
 // run follows the stream until ctx is done; what is in hand then is finished
 // under hand.
 func (s *shard) run(ctx, hand context.Context) error {
+	defer func() { // what another replica measures from now on
+		no := strconv.Itoa(s.stream.no)
+		s.c.metrics.lag.DeleteLabelValues(no)
+		s.c.metrics.pending.DeleteLabelValues(no)
+	}()
 	for attempt := 0; ctx.Err() == nil; {
 		if s.c.Lineage() == "" {
 			// Nothing can be applied before the first scan has said in which lineage.
@@ -197,7 +202,7 @@ func (s *shard) count(ctx context.Context, entries []delivery) error {
 }
 
 // inspect looks for entries that were trimmed before they were read, and for
-// those of replicas that are gone.
+// those that nobody handles.
 func (s *shard) inspect(ctx, hand context.Context) error {
 	at, err := s.stream.position(ctx)
 	if err != nil {
@@ -211,9 +216,7 @@ func (s *shard) inspect(ctx, hand context.Context) error {
 		s.c.metrics.entries.WithLabelValues(wordTrimmed).Inc()
 		s.c.want(ctx, "entries of stream "+no+" were trimmed before they were read")
 	}
-	if s.c.o.EveryInstance {
-		return nil
-	}
+	// Also entries of this replica, whose delivery never arrived.
 	return s.claim(ctx, hand, s.c.set.ClaimIdle)
 }
 
