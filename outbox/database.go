@@ -14,6 +14,9 @@ import (
 // besides one for each worker.
 const otherConnections = 4
 
+// applicationName is what the worker's connections are called in pg_stat_activity.
+const applicationName = "hubn outbox"
+
 // openPool opens connections that act as the worker's role. Statements are
 // described once and never prepared by name, so that a transaction pooler may
 // stand between; the server also plans each for its very parameters then, which
@@ -24,6 +27,7 @@ func openPool(ctx context.Context, url string, workers int) (*pgxpool.Pool, erro
 		return nil, fmt.Errorf("outbox.database_url: %w", err)
 	}
 	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+	config.ConnConfig.RuntimeParams["application_name"] = applicationName
 	config.MaxConns = int32(workers + otherConnections)
 	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 		if err := assumeRole(ctx, conn); err != nil {

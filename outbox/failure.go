@@ -24,7 +24,8 @@ type breaker struct {
 
 	mu     sync.Mutex
 	open   bool
-	trying bool
+	trials int64 // begun so far
+	trying int64 // the trial under way; 0: none
 	pause  time.Duration
 	until  time.Time
 	since  time.Time
@@ -39,8 +40,8 @@ func newBreaker(minPause, maxPause time.Duration) *breaker {
 type permit struct {
 	// wait is how long to do nothing; 0: work.
 	wait time.Duration
-	// trial asks for a small batch, whose end decides.
-	trial bool
+	// trial is not 0 for a batch that tries: it is small, and its end decides.
+	trial int64
 }
 
 func (b *breaker) permit(now time.Time) permit {
@@ -49,24 +50,25 @@ func (b *breaker) permit(now time.Time) permit {
 	switch {
 	case !b.open:
 		return permit{}
-	case b.trying:
+	case b.trying != 0:
 		return permit{wait: b.min}
 	case now.Before(b.until):
 		return permit{wait: b.until.Sub(now)}
 	}
-	b.trying = true
-	return permit{trial: true}
+	b.trials++
+	b.trying = b.trials
+	return permit{trial: b.trying}
 }
 
 // failed notes a fault, and answers whether it opened the breaker.
-func (b *breaker) failed(now time.Time, trial bool, cause error) (opened bool) {
+func (b *breaker) failed(now time.Time, trial int64, cause error) (opened bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
 	case !b.open:
 		b.open, b.since, b.pause, opened = true, now, b.min, true
-	case trial:
-		b.trying = false
+	case trial != 0:
+		b.trying = 0
 		b.pause = min(2*b.pause, b.max)
 	default:
 		return false // a batch that was under way when it opened
@@ -78,24 +80,24 @@ func (b *breaker) failed(now time.Time, trial bool, cause error) (opened bool) {
 
 // succeeded notes that Redis took what it was sent, and answers whether that
 // closed the breaker. Only a trial can: another batch may have begun before.
-func (b *breaker) succeeded(trial bool) (closed bool) {
+func (b *breaker) succeeded(trial int64) (closed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.open || !trial {
+	if !b.open || trial == 0 {
 		return false
 	}
-	b.open, b.trying, b.cause = false, false, nil
+	b.open, b.trying, b.cause = false, 0, nil
 	return true
 }
 
-// abandoned ends a trial that decided nothing: the database failed.
-func (b *breaker) abandoned(trial bool) {
-	if !trial {
-		return
-	}
+// ended notes the end of a batch: a trial that decided nothing, since the
+// database failed or there was another worker in its way, makes room for the next.
+func (b *breaker) ended(trial int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.trying = false
+	if trial != 0 && b.trying == trial {
+		b.trying = 0
+	}
 }
 
 // fault is since when and why nothing is published; nil while something is.

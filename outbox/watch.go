@@ -57,7 +57,7 @@ func (w *Worker) noteWatch(err error) {
 		w.log.Warn("the outbox cannot be watched over", "error", err)
 	default:
 		w.metrics.transportErrors.WithLabelValues(transportClass(err)).Inc()
-		if w.breaker.failed(time.Now(), false, err) {
+		if w.breaker.failed(time.Now(), 0, err) {
 			w.log.Warn("Redis does not answer: nothing is lost, and no event's attempts are counted", "error", err)
 		}
 	}

@@ -18,15 +18,15 @@ func (w *Worker) work(ctx context.Context, n int) {
 			}
 			continue
 		}
-		if !p.trial && !w.waitForWork(ctx) {
+		if p.trial == 0 && !w.waitForWork(ctx) {
 			return
 		}
 		err := w.batch(context.WithoutCancel(ctx), n, p.trial)
+		w.breaker.ended(p.trial)
 		if err == nil {
 			failures = 0
 			continue
 		}
-		w.breaker.abandoned(p.trial)
 		failures++
 		w.metrics.databaseErrors.Inc()
 		w.log.Warn("a batch could not be worked on", "error", err)
@@ -49,9 +49,9 @@ func (w *Worker) waitForWork(ctx context.Context) bool {
 }
 
 // claimLimit is how many lanes the next batch may have.
-func (w *Worker) claimLimit(trial bool) int {
+func (w *Worker) claimLimit(trial int64) int {
 	switch {
-	case trial:
+	case trial != 0:
 		return trialLanes
 	case w.shallow.Load():
 		return shallowLanes
@@ -61,7 +61,7 @@ func (w *Worker) claimLimit(trial bool) int {
 
 // batch takes one batch from claim to acknowledgement. An error is one of the
 // database; what it leaves is given back later or expires.
-func (w *Worker) batch(ctx context.Context, n int, trial bool) error {
+func (w *Worker) batch(ctx context.Context, n int, trial int64) error {
 	begun := time.Now()
 	limit := w.claimLimit(trial)
 	name := w.claimant(n)
@@ -72,8 +72,8 @@ func (w *Worker) batch(ctx context.Context, n int, trial bool) error {
 	}
 	w.metrics.claim.Observe(time.Since(begun).Seconds())
 	if len(lanes) == 0 {
-		if trial {
-			return w.concludeTrial(ctx)
+		if trial != 0 {
+			return w.concludeTrial(ctx, trial)
 		}
 		return nil
 	}
@@ -120,19 +120,18 @@ func (w *Worker) batch(ctx context.Context, n int, trial bool) error {
 }
 
 // concludeTrial tries Redis when there is nothing to publish.
-func (w *Worker) concludeTrial(ctx context.Context) error {
+func (w *Worker) concludeTrial(ctx context.Context, trial int64) error {
 	ping, cancel := context.WithTimeout(ctx, w.pace.redis)
 	defer cancel()
-	return w.followUp(ctx, publication{err: w.redis.Ping(ping).Err()}, true)
+	return w.followUp(ctx, publication{err: w.redis.Ping(ping).Err()}, trial)
 }
 
 // followUp does what the publication showed to be necessary: the breaker, and
 // epochs that are missing. An error is one of the database.
-func (w *Worker) followUp(ctx context.Context, p publication, trial bool) error {
+func (w *Worker) followUp(ctx context.Context, p publication, trial int64) error {
 	if p.err == nil && len(p.epochs) > 0 {
 		p.err = w.renewEpochs(ctx, "Redis lost its data, or the Registry's history changed")
 		if errors.Is(p.err, errEpochBusy) {
-			w.breaker.abandoned(trial)
 			sleep(ctx, w.pace.breakerMin)
 			w.wake(again)
 			return nil
