@@ -271,6 +271,11 @@ func parseHostName(text string) (string, error) {
 		return "", fmt.Errorf("%q is not a host name: %s", text, strings.TrimPrefix(err.Error(), "idna: "))
 	}
 	name = strings.TrimSuffix(name, ".")
+	// What is not the form of anything, such as bytes that are no UTF-8, comes
+	// out as A-labels that do not read back.
+	if again, err := names.ToASCII(name); err != nil || again != name {
+		return "", fmt.Errorf("%q is not a host name: it holds characters that no name has", text)
+	}
 	// A name of 253 characters has 255 octets on the wire (RFC 1035 section 3.1).
 	if len(name) > 253 {
 		return "", fmt.Errorf("%q has %d characters in A-labels: a name has at most 253", text, len(name))
