@@ -217,6 +217,9 @@ func (r *commandRunner) decide(ctx context.Context, command client.Command, deci
 	if _, err := r.c.store.Decide(ctx, arguments.Held, decision, command.Actor); err != nil {
 		return nil, err
 	}
+	if err := r.c.countHeld(ctx); err != nil {
+		return nil, err
+	}
 	if decision == Approved {
 		if err := r.c.Reconcile(ctx, fmt.Sprintf("held withdrawal %d was approved", arguments.Held)); err != nil {
 			return nil, err

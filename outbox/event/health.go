@@ -35,8 +35,27 @@ type health struct {
 	isReady    bool
 	since      time.Time
 	reconciled string // how the last full reconciliation ended
-	held       int    // sources in held withdrawals
 	retries    int    // sources on the retry list
+	holds      []heldSummary
+}
+
+// heldSummary is a held withdrawal as the status shows it.
+type heldSummary struct {
+	ID       int64     `json:"id"`
+	Sources  int       `json:"sources"`
+	Reason   string    `json:"reason"`
+	Decision Decision  `json:"decision"`
+	HeldAt   time.Time `json:"held_at"`
+}
+
+// waitingSources is how many sources wait for an operator.
+func waitingSources(holds []heldSummary) (n int) {
+	for _, h := range holds {
+		if h.Decision == Waiting {
+			n += h.Sources
+		}
+	}
+	return n
 }
 
 // set notes whether a part answered.
@@ -66,10 +85,10 @@ func (h *health) setReconciled(how string) {
 	h.reconciled = how
 }
 
-func (h *health) setHeld(n int) {
+func (h *health) setHolds(holds []heldSummary) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.held = n
+	h.holds = holds
 }
 
 func (h *health) setRetries(n int) {
@@ -101,8 +120,9 @@ func (h *health) status(c *Consumer) module.Status {
 	if behind > 0 {
 		words = append(words, fmt.Sprintf("%d changes behind", behind))
 	}
-	if h.held > 0 {
-		words = append(words, fmt.Sprintf("%d withdrawals held for an operator", h.held))
+	held := waitingSources(h.holds)
+	if held > 0 {
+		words = append(words, fmt.Sprintf("the withdrawal of %d sources is held: approve or reject it", held))
 	}
 	if h.retries > 0 {
 		words = append(words, fmt.Sprintf("%d sources keep failing", h.retries))
@@ -113,7 +133,7 @@ func (h *health) status(c *Consumer) module.Status {
 		Since:  h.since,
 		Detail: map[string]any{
 			"lineage": v.lineage, "foreign_lineage": v.foreign, "behind": behind, "streams": c.shards.Load(),
-			"held": h.held, "retry_list": h.retries, "reconciliation": h.reconciled, "reports_waiting": c.reports.waiting(),
+			"held": held, "held_withdrawals": slices.Clone(h.holds), "retry_list": h.retries, "reconciliation": h.reconciled, "reports_waiting": c.reports.waiting(),
 			"kinds": slices.Clone(c.o.Kinds),
 		},
 	}

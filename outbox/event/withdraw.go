@@ -68,20 +68,21 @@ func (s *scan) withdraw(ctx context.Context, rows []Row) error {
 	return nil
 }
 
-// countHeld notes how many sources wait for an operator.
+// holdsShown bounds the held withdrawals that the status lists.
+const holdsShown = 20
+
+// countHeld notes what waits for an operator.
 func (c *Consumer) countHeld(ctx context.Context) error {
 	sets, err := c.store.Holds(ctx)
 	if err != nil {
 		return err
 	}
-	n := 0
-	for _, set := range sets {
-		if set.Decision == Waiting {
-			n += len(set.Resources)
-		}
+	holds := make([]heldSummary, len(sets))
+	for i, set := range sets {
+		holds[i] = heldSummary{ID: set.ID, Sources: len(set.Resources), Reason: set.Reason, Decision: set.Decision, HeldAt: set.HeldAt}
 	}
-	c.metrics.held.Set(float64(n))
-	c.health.setHeld(n)
+	c.metrics.held.Set(float64(waitingSources(holds)))
+	c.health.setHolds(holds[:min(len(holds), holdsShown)])
 	return nil
 }
 
