@@ -20,8 +20,10 @@ import (
 
 // auditScope is what an audit looks at.
 type auditScope struct {
-	reason  string
-	streams []int
+	reason string
+	// identity names the servers that are compared.
+	identity string
+	streams  []int
 	// full takes every lane; else those published since the stream's last audit.
 	full bool
 	// fix repairs what is found; else it is only counted.
@@ -42,9 +44,10 @@ type auditResult struct {
 	Resynced int64 `json:"resynced"`
 	// Ahead is how many lanes' fences were beyond everything ever appended.
 	Ahead int64 `json:"ahead"`
-	// FullAt is when all lanes were last compared.
-	FullAt time.Time `json:"full_at,omitzero"`
-	Error  string    `json:"error,omitempty"`
+	// FullAt is when all lanes were last compared, Identity on which servers.
+	FullAt   time.Time `json:"full_at,omitzero"`
+	Identity string    `json:"identity,omitempty"`
+	Error    string    `json:"error,omitempty"`
 }
 
 // auditedLane is a lane as an audit compares it.
@@ -95,16 +98,19 @@ func (w *Worker) auditStream(ctx context.Context, tx pgx.Tx, no int, s streamSta
 	if err := tx.QueryRow(ctx, lastAuditSQL, no).Scan(&begun, &since, &before); err != nil {
 		return databaseError{err}
 	}
-	result := auditResult{Reason: scope.reason, Full: scope.full || since == nil, FullAt: before.FullAt}
+	result := auditResult{Reason: scope.reason, Full: scope.full || since == nil, FullAt: before.FullAt, Identity: before.Identity}
 	if result.Full {
-		since, result.FullAt = nil, begun
+		since = nil
+	}
+	if result.Full && scope.fix {
+		result.FullAt, result.Identity = begun, scope.identity
 	}
 	err := w.compareStream(ctx, no, s.epoch, since, scope.fix, &result)
 	if err != nil {
 		if isDatabase(err) || errors.Is(err, errEpochMoved) {
 			return err
 		}
-		result.Error, result.FullAt = err.Error(), before.FullAt
+		result.Error, result.FullAt, result.Identity = err.Error(), before.FullAt, before.Identity
 	}
 	w.metrics.lost.Add(float64(result.Lost))
 	if _, noteErr := tx.Exec(ctx, noteAuditSQL, no, begun, result); noteErr != nil {

@@ -114,9 +114,9 @@ func (w *Worker) claim(ctx context.Context, claimant string, limit int) ([]*lane
 	return lanes, nil
 }
 
-// claimant names one claim.
+// claimant names one claim, and the lineage that it is made in.
 func (w *Worker) claimant(worker int) string {
-	return w.instance + "/" + strconv.Itoa(worker) + "/" + strconv.FormatInt(w.batches.Add(1), 10)
+	return mark(*w.lineage.Load()) + w.instance + "/" + strconv.Itoa(worker) + "/" + strconv.FormatInt(w.batches.Add(1), 10)
 }
 
 // fetch reads the first events of the lanes, and the streams' epochs.

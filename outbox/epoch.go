@@ -33,6 +33,9 @@ var (
 func (w *Worker) streamStates(ctx context.Context) (streams [event.Streams]streamState, err error) {
 	check := statement{`SELECT registry.lineage_check()`, nil, func(pgx.Rows) error { return nil }}
 	err = w.transact(ctx, check, statement{streamsSQL, nil, func(rows pgx.Rows) error { return scanStream(rows, &streams) }})
+	if err == nil {
+		w.lineage.Store(&streams[0].lineage)
+	}
 	return streams, err
 }
 
@@ -78,7 +81,11 @@ func staleStreams(streams [event.Streams]streamState, redisEpochs [event.Streams
 func (w *Worker) renewEpochs(ctx context.Context, reason string) error {
 	var stale []int
 	var fresh [event.Streams]string
-	err := w.underLock(ctx, "registry.outbox_epoch", func(tx pgx.Tx) error {
+	identity, err := w.identity(ctx)
+	if err != nil {
+		return err
+	}
+	err = w.underLock(ctx, "registry.outbox_epoch", func(tx pgx.Tx) error {
 		streams, err := w.streamStates(ctx)
 		if err != nil {
 			return err
@@ -91,7 +98,7 @@ func (w *Worker) renewEpochs(ctx context.Context, reason string) error {
 		if len(stale) == 0 {
 			return nil
 		}
-		fresh, err = w.startEpochs(ctx, tx, stale, streams, inRedis, reason)
+		fresh, err = w.startEpochs(ctx, tx, stale, streams, inRedis, identity, reason)
 		return err
 	})
 	if errors.Is(err, errLocked) {
@@ -113,10 +120,11 @@ const noteEpochSQL = `
 	    epoch_at = now(),
 	    epoch_reason = $4,
 	    audited_at = now(),
-	    audit_result = jsonb_build_object('reason', 'a new epoch: every fence was set', 'full', true, 'full_at', now())
+	    audit_result = jsonb_build_object('reason', 'a new epoch: every fence was set', 'full', true,
+	                                      'full_at', now(), 'identity', $5::text)
 	WHERE stream_no = $1`
 
-func (w *Worker) startEpochs(ctx context.Context, tx pgx.Tx, stale []int, streams [event.Streams]streamState, inRedis [event.Streams]string, reason string) (fresh [event.Streams]string, err error) {
+func (w *Worker) startEpochs(ctx context.Context, tx pgx.Tx, stale []int, streams [event.Streams]streamState, inRedis [event.Streams]string, identity, reason string) (fresh [event.Streams]string, err error) {
 	ids := make(map[int]string, len(stale))
 	for _, no := range stale {
 		ids[no] = uuid.NewString()
@@ -130,7 +138,7 @@ func (w *Worker) startEpochs(ctx context.Context, tx pgx.Tx, stale []int, stream
 		if err := w.openEpoch(ctx, no, streams[no].lineage, inRedis[no], fresh[no], why); err != nil {
 			return fresh, err
 		}
-		if _, err := tx.Exec(ctx, noteEpochSQL, no, streams[no].lineage, ids[no], why); err != nil {
+		if _, err := tx.Exec(ctx, noteEpochSQL, no, streams[no].lineage, ids[no], why, identity); err != nil {
 			return fresh, databaseError{err}
 		}
 		w.metrics.resyncs.WithLabelValues("stream").Inc()

@@ -91,7 +91,9 @@ func (w *Worker) dropPartitions(ctx context.Context) error {
 }
 
 // forgetLanes deletes the tombstones of resources that are long gone, and their fences.
-func (w *Worker) forgetLanes(ctx context.Context) error {
+func (w *Worker) forgetLanes(ctx context.Context) error { return w.forgetLanesOlder(ctx, forgetAge) }
+
+func (w *Worker) forgetLanesOlder(ctx context.Context, age time.Duration) error {
 	streams, err := w.streamStates(ctx)
 	if err != nil {
 		return err
@@ -100,7 +102,7 @@ func (w *Worker) forgetLanes(ctx context.Context) error {
 		forgotten := map[int][]string{}
 		n := 0
 		err := w.transact(ctx, statement{`SELECT lane_id, stream_no FROM registry.outbox_lanes_forget($1, $2)`,
-			[]any{forgetAge, forgetLanes}, func(rows pgx.Rows) error {
+			[]any{age, forgetLanes}, func(rows pgx.Rows) error {
 				var id int64
 				var no int
 				n++

@@ -65,6 +65,8 @@ type Worker struct {
 	// audits takes the reason for an audit of everything.
 	audits  chan string
 	batches atomic.Int64
+	// lineage is the one that the worker last saw.
+	lineage atomic.Pointer[string]
 	// taken counts claimed lanes, for the poll's pace.
 	taken atomic.Int64
 	// shallow is whether the lanes of the last batch had few events each.
@@ -100,6 +102,7 @@ func New(o Options) *Worker {
 		late:     make(chan lateWork, lateQueue),
 		audits:   make(chan string, 1),
 	}
+	w.lineage.Store(new(string))
 	w.say(module.Status{Reason: "not started yet"})
 	return w
 }

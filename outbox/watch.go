@@ -21,27 +21,23 @@ func (w *Worker) wantAudit(reason string) {
 	}
 }
 
-// watcher is what the watching goroutine knows.
-type watcher struct {
-	identity string
-	// owed is the reason for an audit that is yet to succeed; empty: none.
-	owed string
-}
-
 // watch looks at the server, the epochs and the operators' wishes, and carries
 // out the audits that follow, also while nothing is published.
 func (w *Worker) watch(ctx context.Context) {
-	state := &watcher{}
+	owed := "" // the reason for an audit that is yet to succeed; empty: none
 	for sleep(ctx, jitter(w.pace.watch)) {
 		w.reportStatus()
 		if _, fault := w.breaker.fault(); fault != nil {
 			continue // the workers try; an audit follows
 		}
 		select {
-		case state.owed = <-w.audits:
+		case owed = <-w.audits:
 		default:
 		}
-		if err := w.look(ctx, state); err != nil && ctx.Err() == nil {
+		err := w.look(ctx, owed)
+		if err == nil {
+			owed = ""
+		} else if ctx.Err() == nil {
 			w.noteWatch(err)
 		}
 	}
@@ -63,16 +59,12 @@ func (w *Worker) noteWatch(err error) {
 	}
 }
 
-func (w *Worker) look(ctx context.Context, state *watcher) error {
+// look does one round; owed is the reason for an audit, if there is one.
+func (w *Worker) look(ctx context.Context, owed string) error {
 	identity, err := w.identity(ctx)
 	if err != nil {
 		return err
 	}
-	if state.identity != "" && identity != state.identity {
-		w.log.Warn("Redis is another server, or in another role, than before", "before", state.identity, "now", identity)
-		state.owed = "Redis is another server, or in another role, than before"
-	}
-	state.identity = identity
 	streams, err := w.streamStates(ctx)
 	if err != nil {
 		return err
@@ -86,59 +78,53 @@ func (w *Worker) look(ctx context.Context, state *watcher) error {
 			return err
 		}
 	}
-	return w.auditWhatIsDue(ctx, state)
+	if err := w.releaseVoid(ctx, streams[0].lineage); err != nil {
+		return err
+	}
+	if owed != "" {
+		return w.audit(ctx, auditScope{reason: owed, identity: identity, streams: allStreams, full: true, fix: true})
+	}
+	return w.auditWhatIsDue(ctx, identity)
 }
 
 const dueSQL = `
 	SELECT stream_no,
-	       audit_wanted_at IS NOT NULL,
-	       audit_wanted_fix,
-	       audited_at IS NULL OR audited_at < now() - $1::interval,
-	       coalesce((audit_result->>'full_at')::timestamptz < now() - $2::interval, true)
+	       CASE WHEN audit_wanted_at IS NOT NULL AND audit_wanted_fix THEN 'repair'
+	            WHEN audit_wanted_at IS NOT NULL THEN 'count'
+	            WHEN audit_result->>'identity' IS DISTINCT FROM $3 THEN 'other server'
+	            WHEN audited_at IS NULL THEN 'all'
+	            WHEN coalesce((audit_result->>'full_at')::timestamptz < now() - $2::interval, true) THEN 'all'
+	            WHEN audited_at < now() - $1::interval THEN 'recent'
+	            ELSE '' END
 	FROM registry.outbox_stream
 	ORDER BY stream_no`
 
-// auditWhatIsDue carries out what is owed, what operators wish, and what is due
-// by time.
-func (w *Worker) auditWhatIsDue(ctx context.Context, state *watcher) error {
-	if state.owed != "" {
-		if err := w.audit(ctx, auditScope{reason: state.owed, streams: allStreams, full: true, fix: true}); err != nil {
-			return err
-		}
-		state.owed = ""
-		return nil
-	}
-	var wishes, repairs, recent, all []int
-	err := w.transact(ctx, statement{dueSQL, []any{w.pace.auditRecent, w.pace.auditAll}, func(rows pgx.Rows) error {
+// auditWhatIsDue carries out what operators wish, what another server than at
+// the last full audit makes necessary, and what is due by time.
+func (w *Worker) auditWhatIsDue(ctx context.Context, identity string) error {
+	due := map[string][]int{}
+	arguments := []any{w.pace.auditRecent, w.pace.auditAll, identity}
+	err := w.transact(ctx, statement{dueSQL, arguments, func(rows pgx.Rows) error {
 		var no int
-		var wished, fix, dueRecent, dueAll bool
-		if err := rows.Scan(&no, &wished, &fix, &dueRecent, &dueAll); err != nil {
-			return err
-		}
-		switch {
-		case wished && fix:
-			repairs = append(repairs, no)
-		case wished:
-			wishes = append(wishes, no)
-		case dueAll:
-			all = append(all, no)
-		case dueRecent:
-			recent = append(recent, no)
-		}
-		return nil
+		var what string
+		err := rows.Scan(&no, &what)
+		due[what] = append(due[what], no)
+		return err
 	}})
 	if err != nil {
 		return err
 	}
 	for _, scope := range []auditScope{
-		{reason: "an operator asked for it", streams: repairs, full: true, fix: true},
-		{reason: "an operator asked for it", streams: wishes, full: true},
-		{reason: "the daily audit", streams: all, full: true, fix: true},
-		{reason: "the regular audit", streams: recent, fix: true},
+		{reason: "an operator asked for it", streams: due["repair"], full: true, fix: true},
+		{reason: "an operator asked for it", streams: due["count"], full: true},
+		{reason: "Redis or PostgreSQL is another server, or in another role, than at the last full audit", streams: due["other server"], full: true, fix: true},
+		{reason: "the daily audit", streams: due["all"], full: true, fix: true},
+		{reason: "the regular audit", streams: due["recent"], fix: true},
 	} {
 		if len(scope.streams) == 0 {
 			continue
 		}
+		scope.identity = identity
 		if err := w.audit(ctx, scope); err != nil {
 			return err
 		}
@@ -146,14 +132,19 @@ func (w *Worker) auditWhatIsDue(ctx context.Context, state *watcher) error {
 	return nil
 }
 
-// identity names the server, or servers, that Redis is now: another process, a
-// promoted replica or another replication history has another one.
+// identity names the servers that Redis and PostgreSQL are now: another process,
+// a promoted replica or another replication history has another one.
 func (w *Worker) identity(ctx context.Context) (string, error) {
+	var postgres time.Time
+	err := w.transact(ctx, statement{`SELECT pg_postmaster_start_time()`, nil, func(rows pgx.Rows) error { return rows.Scan(&postgres) }})
+	if err != nil {
+		return "", err
+	}
 	ctx, cancel := context.WithTimeout(ctx, w.pace.redis)
 	defer cancel()
 	var mu sync.Mutex
 	var nodes []string
-	err := w.eachNode(ctx, func(ctx context.Context, node redis.Cmdable) error {
+	err = w.eachNode(ctx, func(ctx context.Context, node redis.Cmdable) error {
 		server, err := info(ctx, node, "server")
 		if err != nil {
 			return err
@@ -168,7 +159,7 @@ func (w *Worker) identity(ctx context.Context) (string, error) {
 		return nil
 	})
 	sort.Strings(nodes)
-	return strings.Join(nodes, " "), err
+	return strings.Join(nodes, " ") + " " + postgres.UTC().Format(time.RFC3339Nano), err
 }
 
 // info reads a section of INFO; a server without that section says nothing.
