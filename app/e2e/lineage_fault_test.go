@@ -19,24 +19,31 @@ import (
 // it and answers what does it; there is no other difference between the tests.
 type goingBack struct {
 	name string
-	back func(t *testing.T, s *site, cluster *schematest.Cluster) func()
+	back func(t *testing.T, s *site, cluster *schematest.Cluster, redis *eventtest.Redis) func()
 	// reason is part of the new lineage's.
 	reason string
 }
 
 var waysBack = []goingBack{
-	{"restored on the same server", func(t *testing.T, _ *site, cluster *schematest.Cluster) func() {
+	{"restored on the same server", func(t *testing.T, _ *site, cluster *schematest.Cluster, _ *eventtest.Redis) func() {
 		dump := cluster.Dump(t)
 		return func() { cluster.Restore(t, dump) }
 	}, "a restored dump"},
-	{"restored on a new server", func(t *testing.T, s *site, cluster *schematest.Cluster) func() {
+	{"restored on a new server", func(t *testing.T, s *site, cluster *schematest.Cluster, _ *eventtest.Redis) func() {
 		dump := cluster.Dump(t)
 		return func() {
 			cluster.Stop(t)
 			s.moveTo(schematest.RestoreElsewhere(t, dump))
 		}
 	}, "another PostgreSQL cluster"},
-	{"failed over to a standby that was cut off", func(t *testing.T, s *site, cluster *schematest.Cluster) func() {
+	{"restored together with Redis", func(t *testing.T, _ *site, cluster *schematest.Cluster, redis *eventtest.Redis) func() {
+		dump, copied := cluster.Dump(t), redis.Copy()
+		return func() {
+			redis.Restore(copied)
+			cluster.Restore(t, dump)
+		}
+	}, "a restored dump"},
+	{"failed over to a standby that was cut off", func(t *testing.T, s *site, cluster *schematest.Cluster, _ *eventtest.Redis) func() {
 		standby := cluster.Standby(t)
 		standby.WaitCaughtUp(t, cluster)
 		standby.CutOff(t)
@@ -76,7 +83,7 @@ func TestHistoryGoesBack(t *testing.T) {
 			s.settled()
 			before := s.lineages()
 
-			goBack := way.back(t, s, cluster)
+			goBack := way.back(t, s, cluster, redis)
 			lost := s.announce(1, 20, 64497)
 			for _, origin := range []int64{64498, 64499} { // versions that the new history has again, with other contents
 				s.exec(`UPDATE registry.prefix SET origin_asn = $1 WHERE id = ANY ($2)`, origin, kept[:10])
@@ -100,6 +107,34 @@ func TestHistoryGoesBack(t *testing.T) {
 
 			s.approved(lost[4:])
 			s.settled()
+		})
+	}
+}
+
+// TestHistoryGoesBackInTheMiddleOfABurst has everybody at work when it happens:
+// writers, a batch in the workers' hands, consumers that fetch and apply. What
+// the lost history had is gone; what is there is what the mirror has.
+func TestHistoryGoesBackInTheMiddleOfABurst(t *testing.T) {
+	for _, way := range waysBack {
+		t.Run(way.name, func(t *testing.T) {
+			cluster, redis := schematest.StartCluster(t), eventtest.Server(t)
+			s := newSite(t, cluster, redis.URL())
+			s.workers(2)
+			s.mirror("one")
+			s.mirror("two")
+			b := newBurst(s)
+			b.goesOn(3)
+			before := s.lineages()
+			goBack := way.back(t, s, cluster, redis)
+			b.goesOn(5)
+			goBack()
+			b.goesOn(5)
+			b.end()
+			s.settled()
+			s.newLineage(before, way.reason)
+			s.waited()
+			s.history().ordered(t)
+			s.noVersionWentBack()
 		})
 	}
 }

@@ -43,6 +43,11 @@ var troubles = []trouble{
 			r.Set("maxmemory", "1")
 			return func(r *eventtest.Redis) { r.Set("maxmemory", "0") }
 		}},
+	{name: "made a replica", early: nothing, away: true, whole: true,
+		begin: func(r *eventtest.Redis, _ any) func(*eventtest.Redis) {
+			r.CutOff() // follows nobody, and takes no writes
+			return func(r *eventtest.Redis) { r.Promote() }
+		}},
 	{name: "scripts flushed", early: nothing, whole: true,
 		begin: func(r *eventtest.Redis, _ any) func(*eventtest.Redis) { flushScripts(r); return isWell }},
 	{name: "flushed", early: nothing, loses: true,
