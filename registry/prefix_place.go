@@ -22,6 +22,7 @@ SELECT id,
        prefix
 FROM registry.prefix_covering($1::cidr, true)
 WHERE id IS NOT NULL`
+	// Its conditions are the columns of the exclusion's index.
 	sqlChildren = `
 SELECT id
 FROM registry.prefix
