@@ -74,6 +74,7 @@ func (s *site) refused() {
 func TestHistoryGoesBack(t *testing.T) {
 	for _, way := range waysBack {
 		t.Run(way.name, func(t *testing.T) {
+			t.Parallel()
 			cluster, redis := schematest.StartCluster(t), eventtest.Server(t)
 			s := newSite(t, cluster, redis.URL())
 			s.workers(2)
@@ -117,6 +118,7 @@ func TestHistoryGoesBack(t *testing.T) {
 func TestHistoryGoesBackInTheMiddleOfABurst(t *testing.T) {
 	for _, way := range waysBack {
 		t.Run(way.name, func(t *testing.T) {
+			t.Parallel()
 			cluster, redis := schematest.StartCluster(t), eventtest.Server(t)
 			s := newSite(t, cluster, redis.URL())
 			s.workers(2)

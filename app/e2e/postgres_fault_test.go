@@ -7,9 +7,12 @@ import (
 	"hubn/schema/schematest"
 )
 
+// TestPostgresRestartsInTheMiddleOfABurst has the mirror on the same server, as a
+// small installation does: everybody is without a database at once.
 func TestPostgresRestartsInTheMiddleOfABurst(t *testing.T) {
+	t.Parallel()
 	cluster, redis := schematest.StartCluster(t), eventtest.Server(t)
-	s := newSite(t, cluster, redis.URL())
+	s := newSite(t, cluster, redis.URL(), func(s *site) { s.shareDatabase(cluster) })
 	s.workers(2)
 	s.mirror("one")
 	s.mirror("two")
@@ -25,6 +28,7 @@ func TestPostgresRestartsInTheMiddleOfABurst(t *testing.T) {
 
 	s.settled()
 	s.complete()
+	s.noVersionWentBack()
 	if got := len(s.lineages().Ancestry); got != 1 {
 		t.Errorf("there are %d lineages, want 1: a restart does not change history", got)
 	}

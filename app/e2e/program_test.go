@@ -142,12 +142,23 @@ func (p *program) kill() {
 	_ = p.life.Close()
 }
 
+// freeze stops it without ending it; what it holds stays open.
+func (p *program) freeze() { p.signal(syscall.SIGSTOP) }
+
+// thaw lets it go on where it was.
+func (p *program) thaw() { p.signal(syscall.SIGCONT) }
+
+func (p *program) signal(s syscall.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
 // stop asks it to end, and wants it to do so in good order.
 func (p *program) stop() {
 	p.t.Helper()
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		p.t.Fatal(err)
-	}
+	p.signal(syscall.SIGTERM)
 	select {
 	case <-p.done:
 		if p.err != nil {

@@ -139,6 +139,38 @@ func (tr trouble) test(t *testing.T, away bool) {
 	}
 }
 
+// TestRedisLosesEventsInTheMiddleOfABurst loses events that were just published
+// while more are on their way to the same lanes.
+func TestRedisLosesEventsInTheMiddleOfABurst(t *testing.T) {
+	for _, tr := range troubles {
+		if !tr.loses {
+			continue
+		}
+		t.Run(tr.name, func(t *testing.T) {
+			t.Parallel()
+			redis := eventtest.Server(t)
+			s := newSite(t, schematest.New(t), redis.URL())
+			s.workers(2)
+			s.mirror("one")
+			s.mirror("two")
+			b := newBurst(s)
+			b.goesOn(3)
+			early := tr.early(redis)
+			b.goesOn(5)
+			tr.begin(redis, early)(redis)
+			b.goesOn(5)
+			b.kept(t)
+			s.settled()
+			s.waited()
+			s.history().ordered(t)
+			if tr.whole {
+				s.complete()
+			}
+			s.noVersionWentBack()
+		})
+	}
+}
+
 // epochs are the epochs of all streams.
 func (s *site) epochs() string {
 	s.t.Helper()

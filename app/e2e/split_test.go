@@ -11,9 +11,10 @@ import (
 	"hubn/schema/schematest"
 )
 
-// TestWorkersAreKilledInTheMiddleOfADrain kills processes while they drain a
-// backlog, each with claims in its hands, until only ones that came later are left.
-func TestWorkersAreKilledInTheMiddleOfADrain(t *testing.T) {
+// TestWorkersAreFrozenAndKilledInTheMiddleOfADrain stops processes while they
+// drain a backlog, each with claims in its hands: one for longer than its lease,
+// so that it goes on with a batch that others have taken over, and two for ever.
+func TestWorkersAreFrozenAndKilledInTheMiddleOfADrain(t *testing.T) {
 	redis := eventtest.Server(t)
 	s := newSite(t, schematest.New(t), redis.URL())
 	s.mirror("one")
@@ -23,34 +24,67 @@ func TestWorkersAreKilledInTheMiddleOfADrain(t *testing.T) {
 		s.exec(`UPDATE registry.organisation SET name = $1`, fmt.Sprint(i))
 		s.exec(`UPDATE registry.prefix SET origin_asn = $1::int`, 64500+i)
 	}
-	backlog := s.committed()
-	var log log
-	worker := func() *program {
-		return serve(t, &log, "outbox", workerConfig(s.databaseURL("hubn_outbox"), s.redisURL))
-	}
-	alive := []*program{worker(), worker(), worker()}
-	orphaned := 0
-	for _, share := range []int{10, 30, 50} { // % of the backlog
-		s.eventually(fmt.Sprintf("%d %% are published", share), func() error {
-			if got := ask[int](s, `SELECT sum(pub_seq)::int FROM registry.outbox_lane`); 100*got < share*backlog {
-				return fmt.Errorf("%d of %d are\n%s", got, backlog, &log)
-			}
-			return nil
-		})
-		alive[0].kill()
-		orphaned += ask[int](s, `SELECT count(*) FROM registry.outbox_lane WHERE claimed_by LIKE $1`, fmt.Sprintf("%%-%d-%%", alive[0].cmd.Process.Pid))
-		alive = append(alive[1:], worker())
-	}
-	if orphaned == 0 {
-		t.Error("no killed process had claimed anything: this test has tested nothing")
+	d := &drain{site: s, backlog: s.committed()}
+	frozen, first, second := d.worker(), d.worker(), d.worker()
+
+	d.reaches(10)
+	frozen.freeze()
+	held := d.claims(frozen)
+	d.reaches(20)
+	first.kill()
+	orphaned := d.claims(first)
+	third := d.worker()
+	d.reaches(40)
+	second.kill()
+	orphaned += d.claims(second)
+	s.eventually("the frozen worker's claims have expired and were taken over", func() error {
+		if n := d.claims(frozen); n > 0 {
+			return fmt.Errorf("it has %d", n)
+		}
+		return nil
+	})
+	frozen.thaw()
+	if held == 0 || orphaned == 0 {
+		t.Errorf("the frozen worker had %d claims, the killed ones %d: this test has tested nothing", held, orphaned)
 	}
 	s.settled()
+	s.exec(`UPDATE registry.prefix SET origin_asn = 64510`)
+	s.settled()
 	s.complete()
-	for _, p := range alive {
+	for _, p := range []*program{frozen, third} {
 		p.endpoints() // so that it listens to signals
 		p.stop()
 	}
-	t.Logf("the killed processes left %d claims", orphaned)
+	s.complete()
+}
+
+// drain are worker processes at a backlog.
+type drain struct {
+	site    *site
+	backlog int
+	log     log
+}
+
+func (d *drain) worker() *program {
+	d.site.t.Helper()
+	return serve(d.site.t, &d.log, "outbox", workerConfig(d.site.databaseURL("hubn_outbox"), d.site.redisURL))
+}
+
+// reaches waits until a share of the backlog, in per cent, is published.
+func (d *drain) reaches(share int) {
+	d.site.t.Helper()
+	d.site.eventually(fmt.Sprintf("%d %% are published", share), func() error {
+		if got := ask[int](d.site, `SELECT sum(pub_seq)::int FROM registry.outbox_lane`); 100*got < share*d.backlog {
+			return fmt.Errorf("%d of %d are\n%s", got, d.backlog, &d.log)
+		}
+		return nil
+	})
+}
+
+// claims is how many lanes a process has claimed.
+func (d *drain) claims(p *program) int {
+	d.site.t.Helper()
+	return ask[int](d.site, `SELECT count(*) FROM registry.outbox_lane WHERE claimed_by LIKE $1`, fmt.Sprintf("%%-%d-%%", p.cmd.Process.Pid))
 }
 
 // TestSplitInstall runs the Registry and two workers in processes of their own,
