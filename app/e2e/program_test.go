@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"hubn/app"
+	"hubn/app/cli"
+	"hubn/registry/client"
 )
 
 // programEnv asks the test binary to be hubn: the program under test, in a
@@ -87,12 +89,17 @@ func hubn(ctx context.Context, out, log io.Writer, args ...string) (*exec.Cmd, i
 // serve starts `hubn serve` with some modules and a configuration file.
 func serve(t testing.TB, log *log, modules, config string) *program {
 	t.Helper()
-	dir := t.TempDir()
-	file := filepath.Join(dir, "hubn.yaml")
+	return serveOn(t, log, filepath.Join(t.TempDir(), "data"), modules, config)
+}
+
+// serveOn is serve on a data folder that is there already.
+func serveOn(t testing.TB, log *log, folder, modules, config string) *program {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "hubn.yaml")
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := &program{t: t, log: log, done: make(chan struct{}), folder: filepath.Join(dir, "data")}
+	p := &program{t: t, log: log, done: make(chan struct{}), folder: folder}
 	var err error
 	p.cmd, p.life, err = hubn(context.Background(), log, log, "serve", "--config", file, "--data-dir", p.folder, "--modules", modules)
 	if err != nil {
@@ -110,9 +117,7 @@ func serve(t testing.TB, log *log, modules, config string) *program {
 }
 
 // endpoints waits until it is ready and answers what it wrote down.
-func (p *program) endpoints() (e struct {
-	RegistryURL string `json:"registry_url"`
-}) {
+func (p *program) endpoints() (e cli.Endpoints) {
 	p.t.Helper()
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
@@ -186,6 +191,20 @@ func run(t testing.TB, log *log, args ...string) (string, error) {
 		t.Fatal(err)
 	}
 	return out.String(), err
+}
+
+// newToken is a token that the Registry of a process makes.
+func (p *program) newToken(args ...string) string {
+	p.t.Helper()
+	out, err := run(p.t, p.log, append([]string{"token", "create", "--data-dir", p.folder, "--output", "json"}, args...)...)
+	var made client.NewToken
+	if err == nil {
+		err = json.Unmarshal([]byte(out), &made)
+	}
+	if err != nil {
+		p.t.Fatalf("hubn token create: %v\n%s%s", err, out, p.log)
+	}
+	return made.Secret
 }
 
 // workerConfig is the configuration of a process with an outbox worker alone.

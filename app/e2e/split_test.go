@@ -1,13 +1,11 @@
 package e2e
 
 import (
-	"encoding/json"
 	"fmt"
 	"testing"
 
 	"hubn/app/e2e/mirror"
 	"hubn/outbox/event/eventtest"
-	"hubn/registry/client"
 	"hubn/schema/schematest"
 )
 
@@ -111,21 +109,9 @@ registry:
 	first.endpoints()
 	second.endpoints()
 
-	token := func(args ...string) string {
-		t.Helper()
-		out, err := run(t, &log, append([]string{"token", "create", "--data-dir", registry.folder, "--output", "json"}, args...)...)
-		var made client.NewToken
-		if err == nil {
-			err = json.Unmarshal([]byte(out), &made)
-		}
-		if err != nil {
-			t.Fatalf("hubn token create: %v\n%s%s", err, out, &log)
-		}
-		return made.Secret
-	}
 	s.url = url
-	s.tokens[mirror.Name] = token("--name", "mirror", "--role", "module", "--module", mirror.Name)
-	s.tokens["admin"] = token("--name", "operator", "--role", "operator")
+	s.tokens[mirror.Name] = registry.newToken("--name", "mirror", "--role", "module", "--module", mirror.Name)
+	s.tokens["admin"] = registry.newToken("--name", "operator", "--role", "operator")
 	s.admin = s.client("admin")
 	s.mirror("one")
 
