@@ -80,17 +80,6 @@ type lane struct {
 	outcome  outcome
 }
 
-// row is one event to be published. It follows after: the number that the fence
-// must have reached for it.
-type row struct {
-	after     int64
-	seq       int64
-	createdAt time.Time
-	id        uuid.UUID
-	kind      string
-	payload   string
-}
-
 // streamState is what the database says of a stream.
 type streamState struct {
 	paused  bool
@@ -122,7 +111,7 @@ func (w *Worker) claimant(worker int) string {
 // fetch reads the first events of the lanes, and the streams' epochs.
 func (w *Worker) fetch(ctx context.Context, lanes []*lane) ([event.Streams]streamState, error) {
 	var streams [event.Streams]streamState
-	perLane := min(laneEvents, batchEvents/len(lanes))
+	perLane := min(laneEvents, max(batchEvents/len(lanes), 1))
 	byID := make(map[int64]*lane, len(lanes))
 	for _, l := range lanes {
 		byID[l.id] = l
@@ -130,13 +119,15 @@ func (w *Worker) fetch(ctx context.Context, lanes []*lane) ([event.Streams]strea
 	err := w.roundTrip(ctx,
 		statement{streamsSQL, nil, func(rows pgx.Rows) error { return scanStream(rows, &streams) }},
 		statement{fetchSQL, fetchArguments(lanes, perLane), func(rows pgx.Rows) error {
-			var id int64
-			var r row
-			if err := rows.Scan(&id, &r.seq, &r.createdAt, (*[16]byte)(&r.id), &r.kind, &r.payload); err != nil {
+			id, r, err := scanEvent(rows)
+			if err != nil {
 				return err
 			}
-			r.after = r.seq - 1
-			byID[id].events = append(byID[id].events, r)
+			l := byID[id]
+			if l.events == nil {
+				l.events = make([]row, 0, min(int64(perLane), l.lastSeq-l.pubSeq))
+			}
+			l.events = append(l.events, r)
 			return nil
 		}})
 	if err != nil {
@@ -152,8 +143,17 @@ func (w *Worker) fetch(ctx context.Context, lanes []*lane) ([event.Streams]strea
 			return streams, err
 		}
 	}
-	w.shallow.Store(len(lanes) >= claimLanes && events*shallowLanes <= batchEvents*len(lanes))
+	w.lanes.Store(nextLanes(len(lanes), events))
 	return streams, nil
+}
+
+// nextLanes is how many lanes a batch may have after one of so many lanes with so
+// many events.
+func nextLanes(lanes, events int) int64 {
+	if lanes < claimLanes || events == 0 {
+		return claimLanes
+	}
+	return int64(min(max(batchEvents*lanes/events, claimLanes), mostLanes))
 }
 
 func scanStream(rows pgx.Rows, streams *[event.Streams]streamState) error {
@@ -198,7 +198,7 @@ func (l *lane) complete(perLane int) bool {
 }
 
 const wholeLaneSQL = `
-	SELECT seq, created_at, event_id, kind, payload::text
+	SELECT lane_id, seq, created_at, event_id, kind, payload::text
 	FROM registry.outbox_event
 	WHERE lane_id = $1
 	  AND seq > $2
@@ -212,8 +212,7 @@ const wholeLaneSQL = `
 func (w *Worker) bridge(ctx context.Context, l *lane, perLane int) error {
 	var found []row
 	err := w.transact(ctx, statement{wholeLaneSQL, []any{l.id, l.pubSeq, l.lastSeq, perLane}, func(rows pgx.Rows) error {
-		var r row
-		err := rows.Scan(&r.seq, &r.createdAt, (*[16]byte)(&r.id), &r.kind, &r.payload)
+		_, r, err := scanEvent(rows)
 		found = append(found, r)
 		return err
 	}})
@@ -242,7 +241,7 @@ func (w *Worker) marker(l *lane, after, through int64) row {
 	w.log.Warn("events that Redis lost were cleaned up: consumers are told to fetch the resource again",
 		"resource", l.resource, "after", after, "through", through)
 	payload, _ := json.Marshal(map[string]any{"after": after}) // a number: no error
-	return row{after: after, seq: through, createdAt: l.lastAt, id: uuid.New(), kind: string(event.Resync), payload: string(payload)}
+	return row{after: after, seq: through, createdAt: l.lastAt.UTC(), id: uuid.New(), kind: string(event.Resync), payload: string(payload)}
 }
 
 // publishUntil is when a batch that was claimed at a moment may no longer be

@@ -69,8 +69,8 @@ type Worker struct {
 	lineage atomic.Pointer[string]
 	// taken counts claimed lanes, for the poll's pace.
 	taken atomic.Int64
-	// shallow is whether the lanes of the last batch had few events each.
-	shallow  atomic.Bool
+	// lanes is how many lanes the next batch may have.
+	lanes    atomic.Int64
 	signals  signals
 	status   atomic.Pointer[module.Status]
 	measured atomic.Pointer[measured]
@@ -103,6 +103,7 @@ func New(o Options) *Worker {
 		audits:   make(chan string, 1),
 	}
 	w.lineage.Store(new(string))
+	w.lanes.Store(claimLanes)
 	w.say(module.Status{Reason: "not started yet"})
 	return w
 }

@@ -210,10 +210,12 @@ func (w *Worker) arguments(c *chunk, s streamState) ([]string, []any) {
 	for _, l := range c.lanes {
 		args = append(args, l.id)
 	}
+	// Pointers spare an allocation for each value; a time is written as RFC 3339.
 	for _, l := range c.lanes {
 		args = append(args, l.resource.String(), l.events[0].after, len(l.events))
-		for _, e := range l.events {
-			args = append(args, e.seq, e.kind, e.id.String(), e.createdAt.UTC().Format(time.RFC3339Nano), e.payload)
+		for i := range l.events {
+			e := &l.events[i]
+			args = append(args, &e.seq, &e.kind, e.id.String(), &e.createdAt, &e.payload)
 		}
 	}
 	return keys, args

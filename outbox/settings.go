@@ -78,14 +78,14 @@ const (
 	// role is the PostgreSQL role that the worker acts as: it sees the outbox alone.
 	role = "hubn_outbox"
 
-	// claimLanes and laneEvents make a batch: up to batchEvents events, some
-	// 20 ms of work, so that a slow batch delays nobody noticeably.
+	// claimLanes and laneEvents make a batch of up to 1,000 events. While batches
+	// are full they grow to as many lanes as hold batchEvents events, though not
+	// beyond mostLanes: some 20 ms of work, so that a slow batch delays nobody
+	// noticeably, and enough to pay for its round trips.
 	claimLanes  = 100
 	laneEvents  = 10
-	batchEvents = claimLanes * laneEvents
-	// shallowLanes are claimed at once where the last batch's lanes had few
-	// events each: a hundred events in a batch would pay for its round trips.
-	shallowLanes = 500
+	batchEvents = 2000
+	mostLanes   = 500
 
 	// chunkEvents and chunkBytes bound one call of the publishing script, which
 	// stops the whole Redis server while it runs: 500 entries take about 5 ms.

@@ -137,7 +137,7 @@ func scripted(t *testing.T, client *redis.Client) (*Worker, [event.Streams]strea
 func laneOf(id int64, pubSeq int64, seqs ...int64) *lane {
 	l := &lane{id: id, stream: 3, resource: client.Resource{Kind: client.KindPrefix, Key: fmt.Sprint(id)}, pubSeq: pubSeq, lastSeq: 100}
 	for _, seq := range seqs {
-		l.events = append(l.events, row{after: seq - 1, seq: seq, id: uuid.New(), kind: "changed", payload: `{"changed": []}`, createdAt: time.Unix(1, 5000)})
+		l.events = append(l.events, row{after: seq - 1, seq: seq, id: uuid.New(), kind: "changed", payload: `{"changed": []}`, createdAt: time.Unix(1, 5000).UTC()})
 	}
 	return l
 }

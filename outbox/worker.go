@@ -48,22 +48,14 @@ func (w *Worker) waitForWork(ctx context.Context) bool {
 	}
 }
 
-// claimLimit is how many lanes the next batch may have.
-func (w *Worker) claimLimit(trial int64) int {
-	switch {
-	case trial != 0:
-		return trialLanes
-	case w.shallow.Load():
-		return shallowLanes
-	}
-	return claimLanes
-}
-
 // batch takes one batch from claim to acknowledgement. An error is one of the
 // database; what it leaves is given back later or expires.
 func (w *Worker) batch(ctx context.Context, n int, trial int64) error {
 	begun := time.Now()
-	limit := w.claimLimit(trial)
+	limit := int(w.lanes.Load())
+	if trial != 0 {
+		limit = trialLanes
+	}
 	name := w.claimant(n)
 	lanes, err := w.claim(ctx, name, limit)
 	if err != nil {
