@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/redis/go-redis/v9"
 	"go.yaml.in/yaml/v3"
 
 	"hubn/outbox"
@@ -164,11 +166,37 @@ func (c *Config) validate() error {
 	if c.Redis.Prefix == "" || strings.ContainsAny(c.Redis.Prefix, "{} \t\n") {
 		refuse("redis.prefix", c.Redis.Prefix, "write a word without blanks and braces: those mark the hash slot in Redis Cluster")
 	}
-	wrong = append(wrong, c.Outbox.Settings.Validate())
+	wrong = append(wrong, c.validateURLs(), c.Outbox.Settings.Validate())
 	for _, s := range settings(c) {
 		// Bounds and timeouts: none of the Registry's can be off.
 		if strings.HasPrefix(s.path, "registry.") && s.value.CanInt() && s.value.Int() <= 0 {
 			refuse(s.path, fmt.Sprint(s.value), "write a value above zero")
+		}
+	}
+	return errors.Join(wrong...)
+}
+
+// validateURLs refuses URLs that nothing can connect to. Their text is not
+// repeated: they may hold passwords, and what cannot be read cannot be redacted.
+func (c *Config) validateURLs() error {
+	var wrong []error
+	for _, u := range []struct{ setting, url string }{
+		{"database.url", c.Database.URL},
+		{"registry.database_url", c.Registry.DatabaseURL},
+		{"outbox.database_url", c.Outbox.DatabaseURL},
+	} {
+		if u.url == "" {
+			continue
+		}
+		if _, err := pgconn.ParseConfig(u.url); err != nil {
+			wrong = append(wrong, fmt.Errorf("%s cannot be used: write postgresql://USER@HOST/DATABASE, with %%-encoding in the password and with "+
+				"files that exist (its text is not repeated here: it may hold a password)", u.setting))
+		}
+	}
+	if c.Redis.URL != "" {
+		if _, err := redis.ParseURL(c.Redis.URL); err != nil {
+			wrong = append(wrong, errors.New("redis.url cannot be used: write redis://HOST:PORT/DATABASE, or rediss:// for TLS, with %-encoding "+
+				"in the password (its text is not repeated here: it may hold one)"))
 		}
 	}
 	return errors.Join(wrong...)

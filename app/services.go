@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
 	"strconv"
 
 	"github.com/jackc/pgx/v5"
@@ -173,20 +174,28 @@ func (p *process) redisClient() (redis.UniversalClient, error) {
 
 // embedsPostgres tells whether a module of this process uses the embedded PostgreSQL.
 func (p *process) embedsPostgres() bool {
-	return p.config.databaseURL(p.config.Registry.DatabaseURL) == "" || p.config.databaseURL(p.config.Outbox.DatabaseURL) == ""
+	for module, own := range map[string]string{nameRegistry: p.config.Registry.DatabaseURL, nameOutbox: p.config.Outbox.DatabaseURL} {
+		if slices.Contains(p.modules, module) && p.config.databaseURL(own) == "" {
+			return true
+		}
+	}
+	return false
 }
 
 func (p *process) embedsRedis() bool { return p.config.Redis.URL == "" }
 
-// database is the URL of a module's database, given its own setting.
+// database is the URL of a module's database, given its own setting; empty where
+// the process has none.
 func (p *process) database(own string) string {
-	if configured := p.config.databaseURL(own); configured != "" {
+	configured, running := p.config.databaseURL(own), p.postgres.Load()
+	if configured != "" || running == nil {
 		return configured
 	}
-	return p.postgres.Load().URL(embedded.Owner, embedded.Database)
+	return running.URL(embedded.Owner, embedded.Database)
 }
 
-// ownerURL is the database as the role that owns the schema.
+// ownerURL is the database as the role that owns the schema; empty where only
+// other modules' databases are known.
 func (p *process) ownerURL() string {
 	if p.config.Database.URL != "" {
 		return p.config.Database.URL

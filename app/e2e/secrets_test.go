@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -106,6 +107,32 @@ func TestLogsHoldNoSecret(t *testing.T) {
 		"the administrator's token": secretPart(t, s.tokens["admin"]), "the module's token": secretPart(t, s.tokens[mirror.Name]),
 		"a token that was made": secretPart(t, made.Secret), "the database's password": databasePassword, "the password of Redis": redisPassword,
 	})
+}
+
+// TestURLsThatCannotBeReadAreNotRepeated starts processes whose URLs are wrong in
+// a way that leaves open where the password ends.
+func TestURLsThatCannotBeReadAreNotRepeated(t *testing.T) {
+	t.Parallel()
+	const secret = "k3x9vq"
+	for _, c := range []struct{ modules, setting, config string }{
+		{"outbox", "outbox.database_url", `{redis: {url: "redis://127.0.0.1:1/0"}, outbox: {database_url: "postgresql://hubn:%zz` + secret + `@127.0.0.1/hubn"}}`},
+		{"outbox", "outbox.database_url", `{redis: {url: "redis://127.0.0.1:1/0"}, outbox: {database_url: "host=127.0.0.1 pass word=` + secret + `"}}`},
+		{"outbox", "redis.url", `{redis: {url: "redis://hubn:%zz` + secret + `@127.0.0.1:1/0"}, outbox: {database_url: "postgresql://hubn@127.0.0.1/hubn"}}`},
+		{"outbox", "redis.url", `{redis: {url: "redis://hubn:` + secret + `#@127.0.0.1:1/0"}, outbox: {database_url: "postgresql://hubn@127.0.0.1/hubn"}}`},
+		{"registry", "registry.database_url", `{redis: {url: "redis://127.0.0.1:1/0"}, registry: {database_url: "postgresql://hubn:%zz` + secret + `@127.0.0.1/hubn"}}`},
+		{"registry", "database.url", `{redis: {url: "redis://127.0.0.1:1/0"}, database: {url: "postgresql://hubn:%zz` + secret + `@127.0.0.1/hubn"}}`},
+	} {
+		var log log
+		p := serve(t, &log, c.modules, c.config)
+		select {
+		case <-p.done:
+		case <-time.After(recovery):
+			t.Fatalf("%s: it goes on:\n%s", c.config, &log)
+		}
+		if text := log.String(); p.err == nil || !strings.Contains(text, c.setting) || strings.Contains(text, secret) {
+			t.Errorf("%s: it ended with %v and said\n%s\nwant a failure that names the setting and not its text", c.config, p.err, text)
+		}
+	}
 }
 
 // asks makes a request whatever comes of it.

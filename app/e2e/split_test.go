@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"hubn/app/e2e/mirror"
@@ -137,6 +138,9 @@ registry:
 	s.complete()
 	second.stop()
 	registry.stop()
+	if strings.Contains(log.String(), "embedded") {
+		t.Errorf("a process runs services of its own, although it was told where they are:\n%s", &log)
+	}
 
 	secrets := map[string]string{
 		"the operator's token": s.tokens["admin"], "the module's token": s.tokens[mirror.Name], "the administrator's token": registry.adminToken(),
