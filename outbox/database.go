@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -92,10 +93,27 @@ func (w *Worker) roundTrip(ctx context.Context, statements ...statement) error {
 	if errors.As(err, &refused) && refused.Code == staleDescription {
 		err = w.roundTripOnce(ctx, statements)
 	}
+	w.noteDatabase(err)
 	if err != nil {
 		return databaseError{err}
 	}
 	return nil
+}
+
+// outage is since when and why something cannot be reached.
+type outage struct {
+	since time.Time
+	cause error
+}
+
+// noteDatabase keeps for the status since when statements fail.
+func (w *Worker) noteDatabase(err error) {
+	switch {
+	case err == nil:
+		w.database.Store(nil)
+	case !errors.Is(err, context.Canceled):
+		w.database.CompareAndSwap(nil, &outage{time.Now(), err})
+	}
 }
 
 // databaseError tells a fault of the database from one of Redis, where both may be.

@@ -3,7 +3,6 @@ package outbox
 import (
 	"context"
 	"errors"
-	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -16,8 +15,6 @@ func (w *Worker) housekeep(ctx context.Context) {
 	defer measure.Stop()
 	tidy := time.NewTimer(jitter(min(time.Minute, w.pace.tidy)))
 	defer tidy.Stop()
-	forget := time.NewTimer(jitter(w.pace.forget))
-	defer forget.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -28,9 +25,6 @@ func (w *Worker) housekeep(ctx context.Context) {
 		case <-tidy.C:
 			w.tidy(ctx)
 			tidy.Reset(jitter(w.pace.tidy))
-		case <-forget.C:
-			w.attempt(ctx, "forget lanes", w.forgetLanes)
-			forget.Reset(jitter(w.pace.forget))
 		}
 	}
 }
@@ -87,39 +81,5 @@ func (w *Worker) dropPartitions(ctx context.Context) error {
 		}
 		w.metrics.partitionsDropped.Inc()
 		w.log.Info("dropped an old partition of published events", "partition", *dropped)
-	}
-}
-
-// forgetLanes deletes the tombstones of resources that are long gone, and their fences.
-func (w *Worker) forgetLanes(ctx context.Context) error { return w.forgetLanesOlder(ctx, forgetAge) }
-
-func (w *Worker) forgetLanesOlder(ctx context.Context, age time.Duration) error {
-	streams, err := w.streamStates(ctx)
-	if err != nil {
-		return err
-	}
-	for {
-		forgotten := map[int][]string{}
-		n := 0
-		err := w.transact(ctx, statement{`SELECT lane_id, stream_no FROM registry.outbox_lanes_forget($1, $2)`,
-			[]any{age, forgetLanes}, func(rows pgx.Rows) error {
-				var id int64
-				var no int
-				n++
-				err := rows.Scan(&id, &no)
-				forgotten[no] = append(forgotten[no], strconv.FormatInt(id, 10))
-				return err
-			}})
-		if err != nil {
-			return err
-		}
-		for no, fields := range forgotten {
-			if err := w.redis.HDel(ctx, w.names.Fence(no, streams[no].epoch), fields...).Err(); err != nil {
-				return err // the next epoch leaves them out
-			}
-		}
-		if n < forgetLanes {
-			return nil
-		}
 	}
 }

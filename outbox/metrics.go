@@ -298,6 +298,11 @@ func (w *Worker) reportStatus() {
 		s.Reason = "Redis has taken no events since " + since.UTC().Format(time.RFC3339)
 		s.Detail["redis_error"] = cause.Error()
 	}
+	if o := w.database.Load(); o != nil {
+		s.Ready = false
+		s.Reason = "PostgreSQL has not answered since " + o.since.UTC().Format(time.RFC3339)
+		s.Detail["database_error"] = o.cause.Error()
+	}
 	w.say(s)
 }
 

@@ -74,6 +74,7 @@ type Worker struct {
 	signals  signals
 	status   atomic.Pointer[module.Status]
 	measured atomic.Pointer[measured]
+	database atomic.Pointer[outage] // nil while it answers
 }
 
 // New is a worker that Run starts.

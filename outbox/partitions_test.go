@@ -133,36 +133,3 @@ func TestPartitionInUseIsDroppedLater(t *testing.T) {
 		t.Errorf("%v partitions were dropped once nobody used the table, want some", got)
 	}
 }
-
-func TestTombstonesAreForgottenWithTheirFences(t *testing.T) {
-	b := newBed(t, nil)
-	b.organisations(t, 4)
-	b.db.Exec(t, `DELETE FROM registry.organisation WHERE handle IN ('ORG-1', 'ORG-2')`)
-	b.db.Exec(t, `INSERT INTO registry.asn (number) VALUES (64496)`)
-	b.db.Exec(t, `DELETE FROM registry.asn WHERE number = 64496`)
-	drained(t, b.pool)
-	if err := b.worker.forgetLanes(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if n := b.count(t, `true`); n != 5 {
-		t.Errorf("%d lanes are left, want 5: a tombstone stays for a month", n)
-	}
-	if err := b.worker.forgetLanesOlder(t.Context(), 0); err != nil {
-		t.Fatal(err)
-	}
-	if n := b.count(t, `agg_type = 'organisation'`); n != 2 {
-		t.Errorf("%d organisations have lanes, want the 2 that exist", n)
-	}
-	if n := b.count(t, `agg_type = 'asn'`); n != 1 {
-		t.Errorf("%d lanes of ASNs are left, want 1: natural keys are kept", n)
-	}
-	fences := int64(0)
-	for epoch := range b.epochs(t) {
-		for no := range 8 {
-			fences += b.client.HLen(t.Context(), names.Fence(no, epoch)).Val()
-		}
-	}
-	if fences != 3 {
-		t.Errorf("%d fences are left, want one for each of 3 lanes", fences)
-	}
-}

@@ -48,6 +48,18 @@ func TestPostgresRestartedInTheMiddleOfABurst(t *testing.T) {
 	}
 }
 
+func TestStatusSaysThatPostgresIsAway(t *testing.T) {
+	c := schematest.StartCluster(t)
+	w := start(t, newWorker(t, c.URL(""), eventtest.Server(t).Client()))
+	c.Stop(t)
+	eventtest.Eventually(t, "the status says so", func() bool {
+		s := w.Status()
+		return !s.Ready && strings.HasPrefix(s.Reason, "PostgreSQL has not answered since ")
+	})
+	c.Start(t)
+	eventtest.Eventually(t, "the worker is ready again", func() bool { return w.Status().Ready })
+}
+
 func claims(h history) (n int) {
 	const sql = `SELECT count(*) FROM registry.outbox_lane WHERE claimed_by IS NOT NULL`
 	if err := h.pool.QueryRow(context.Background(), sql).Scan(&n); err != nil {

@@ -115,13 +115,6 @@ const (
 	// does not fit is published again after its lease and suppressed by the fence.
 	deferredLanes = 10_000
 
-	// forgetAge is how long a deleted resource's lane stays as its tombstone;
-	// consumers reconcile far more often.
-	forgetAge = 30 * 24 * time.Hour
-	// forgetLanes is how many are deleted in one statement: it holds their locks
-	// for some 20 ms.
-	forgetLanes = 1000
-
 	// partitionDays is how far ahead partitions are made, partitionAlarmDays
 	// when their end is near enough to alarm somebody.
 	partitionDays      = 60
@@ -160,9 +153,6 @@ type pace struct {
 	// tidy is how often streams are trimmed and partitions looked at. A process
 	// that begins has a backlog to publish first.
 	tidy time.Duration
-	// forget is how often the lanes of long deleted resources are looked for: all
-	// lanes are read.
-	forget time.Duration
 }
 
 func defaultPace() pace {
@@ -182,6 +172,5 @@ func defaultPace() pace {
 		auditAll:         24 * time.Hour,
 		measure:          10 * time.Second,
 		tidy:             10 * time.Minute,
-		forget:           6 * time.Hour,
 	}
 }

@@ -308,34 +308,6 @@ BEGIN
 END
 $$;
 
--- Forgets lanes of resources that were deleted longer ago than the age: from then
--- on the Registry no longer knows that they ever were. Lanes with natural keys
--- (ptr, asn) stay for ever, since their numbers would start again.
-CREATE FUNCTION registry.outbox_lanes_forget(p_age interval, p_limit integer)
-RETURNS TABLE (lane_id bigint, stream_no smallint)
-LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS $$
-  DELETE FROM registry.outbox_lane f
-  WHERE f.lane_id IN (
-    SELECT l.lane_id
-    FROM registry.outbox_lane l
-    WHERE l.pub_seq = l.last_seq
-      AND l.last_event_at < now() - p_age
-      AND CASE l.agg_type
-            WHEN 'organisation' THEN NOT EXISTS (SELECT FROM registry.organisation r WHERE r.id::text = l.agg_key)
-            WHEN 'prefix' THEN NOT EXISTS (SELECT FROM registry.prefix r WHERE r.id::text = l.agg_key)
-            WHEN 'anycast' THEN NOT EXISTS (SELECT FROM registry.anycast_allocation r WHERE r.id::text = l.agg_key)
-            WHEN 'ca' THEN NOT EXISTS (SELECT FROM registry.certificate_authority r WHERE r.id::text = l.agg_key)
-            WHEN 'session' THEN NOT EXISTS (SELECT FROM registry.bgp_session r WHERE r.id::text = l.agg_key)
-            WHEN 'nsset' THEN NOT EXISTS (SELECT FROM registry.name_server_set r WHERE r.id::text = l.agg_key)
-            ELSE false
-          END
-    ORDER BY l.lane_id
-    LIMIT p_limit
-    FOR UPDATE SKIP LOCKED)
-  RETURNING f.lane_id, f.stream_no
-$$;
-
 -- What a worker's own role cannot see of the outbox tables' health.
 CREATE FUNCTION registry.outbox_health(
   OUT lane_lock_seconds double precision, OUT xmin_seconds double precision, OUT dead_tuples bigint,

@@ -36,5 +36,5 @@ GRANT INSERT ON registry.outbox_audit TO hubn_outbox;
 GRANT EXECUTE ON FUNCTION
   registry.lineage_check(), registry.lineage_current(), registry.lineage_begin(uuid, text),
   registry.outbox_partitions_ensure(integer), registry.outbox_partitions_old(interval),
-  registry.outbox_partition_drop(interval), registry.outbox_lanes_forget(interval, integer), registry.outbox_health()
+  registry.outbox_partition_drop(interval), registry.outbox_health()
   TO hubn_outbox;
