@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -165,7 +166,7 @@ func (w *Worker) compareStream(ctx context.Context, no int, epoch string, since 
 			if err := w.readFences(ctx, no, epoch, page); err != nil {
 				return err
 			}
-			if err := w.comparePage(ctx, page, fix, result); err != nil {
+			if err := w.comparePage(ctx, epoch, page, fix, result); err != nil {
 				return err
 			}
 		}
@@ -208,7 +209,7 @@ func (w *Worker) readFences(ctx context.Context, no int, epoch string, page []au
 	return nil
 }
 
-func (w *Worker) comparePage(ctx context.Context, page []auditedLane, fix bool, result *auditResult) error {
+func (w *Worker) comparePage(ctx context.Context, epoch string, page []auditedLane, fix bool, result *auditResult) error {
 	result.Checked += int64(len(page))
 	var behind, ahead []auditedLane
 	for _, l := range page {
@@ -228,7 +229,8 @@ func (w *Worker) comparePage(ctx context.Context, page []auditedLane, fix bool, 
 		}
 		result.Ahead += int64(len(beyond))
 		if len(beyond) > 0 && fix {
-			return w.beginLineage(ctx, beyond[0])
+			lineage, _, _ := strings.Cut(epoch, "/")
+			return w.beginLineage(ctx, lineage, beyond[0].ahead())
 		}
 	}
 	if len(behind) == 0 || !fix {
@@ -366,7 +368,7 @@ func (w *Worker) stillBeyond(ctx context.Context, lanes []auditedLane) (beyond [
 
 // examineHistory looks at lanes whose fence was ahead of what the claim knew,
 // and gives them back.
-func (w *Worker) examineHistory(ctx context.Context, lanes []*lane, expires time.Time) error {
+func (w *Worker) examineHistory(ctx context.Context, lanes []*lane, streams [event.Streams]streamState, expires time.Time) error {
 	if len(lanes) == 0 {
 		return nil
 	}
@@ -379,7 +381,7 @@ func (w *Worker) examineHistory(ctx context.Context, lanes []*lane, expires time
 		return err
 	}
 	if len(beyond) > 0 {
-		if err := w.beginLineage(ctx, beyond[0]); err != nil {
+		if err := w.beginLineage(ctx, streams[beyond[0].stream].lineage, beyond[0].ahead()); err != nil {
 			return err
 		}
 	}
@@ -392,17 +394,17 @@ func (w *Worker) examineHistory(ctx context.Context, lanes []*lane, expires time
 	return nil
 }
 
-// beginLineage says that the Registry's history went back: the fence of a lane
-// is ahead of all that was ever appended to it. The new lineage gets an epoch of
-// its own before anything is published in it.
-func (w *Worker) beginLineage(ctx context.Context, l auditedLane) error {
-	why := fmt.Sprintf("Redis holds event %d of lane %d, the Registry knows %d", l.fence, l.id, l.lastSeq)
-	streams, err := w.streamStates(ctx)
-	if err != nil {
-		return err
-	}
+// ahead says that the fence of a lane is ahead of all that was ever appended to it.
+func (l auditedLane) ahead() string {
+	return fmt.Sprintf("Redis holds event %d of lane %d, the Registry knows %d", l.fence, l.id, l.lastSeq)
+}
+
+// beginLineage says that the Registry's history went back, if it still is the
+// lineage in which that was seen. The new lineage gets an epoch of its own before
+// anything is published in it.
+func (w *Worker) beginLineage(ctx context.Context, lineage, why string) error {
 	var current string
-	err = w.transact(ctx, statement{`SELECT registry.lineage_begin($1, $2)::text`, []any{streams[l.stream].lineage, why}, func(rows pgx.Rows) error {
+	err := w.transact(ctx, statement{`SELECT registry.lineage_begin($1, $2)::text`, []any{lineage, why}, func(rows pgx.Rows) error {
 		return rows.Scan(&current)
 	}})
 	if err != nil {

@@ -78,6 +78,8 @@ type lane struct {
 	lastAt   time.Time
 	events   []row
 	outcome  outcome
+	// duplicates is how many of the events the fence suppressed.
+	duplicates int
 }
 
 // streamState is what the database says of a stream.
@@ -105,7 +107,7 @@ func (w *Worker) claim(ctx context.Context, claimant string, limit int) ([]*lane
 
 // claimant names one claim, and the lineage that it is made in.
 func (w *Worker) claimant(worker int) string {
-	return mark(*w.lineage.Load()) + w.instance + "/" + strconv.Itoa(worker) + "/" + strconv.FormatInt(w.batches.Add(1), 10)
+	return mark(*w.lineage.Load()) + w.claims + strconv.Itoa(worker) + "/" + strconv.FormatInt(w.counter.Add(1), 10)
 }
 
 // fetch reads the first events of the lanes, and the streams' epochs.

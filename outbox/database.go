@@ -25,7 +25,7 @@ const applicationName = "hubn outbox"
 func openPool(ctx context.Context, url string, workers int) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
-		return nil, fmt.Errorf("outbox.database_url: %w", err)
+		return nil, errors.New("outbox.database_url cannot be read: write postgresql://user@host/database (its text is not repeated here: it may hold a password)")
 	}
 	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 	config.ConnConfig.RuntimeParams["application_name"] = applicationName
@@ -110,7 +110,9 @@ type outage struct {
 func (w *Worker) noteDatabase(err error) {
 	switch {
 	case err == nil:
-		w.database.Store(nil)
+		if w.database.Swap(nil) != nil {
+			w.wantSweep()
+		}
 	case !errors.Is(err, context.Canceled):
 		w.database.CompareAndSwap(nil, &outage{time.Now(), err})
 	}

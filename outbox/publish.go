@@ -59,6 +59,9 @@ type publication struct {
 	epochs []int
 	// err is a fault of Redis or of the way to it.
 	err error
+	// otherHistory says why the Registry must have gone back since the lineage
+	// was begun; empty: nothing says so.
+	otherHistory, lineage string
 }
 
 // publish sends the lanes' events and notes each lane's outcome. No database
@@ -272,7 +275,8 @@ func (w *Worker) judge(l *lane, fence, added int64, stopped string) error {
 		l.outcome = outcome{verdict: rejected, fence: max(fence, l.pubSeq), message: stopped, failed: true}
 		return nil
 	}
-	w.metrics.duplicates.Add(float64(int64(len(l.events)) - added))
+	l.duplicates = len(l.events) - int(added)
+	w.metrics.duplicates.Add(float64(l.duplicates))
 	l.outcome = outcome{verdict: sent, fence: min(fence, last), message: failure.message, failed: failure.failed}
 	return nil
 }

@@ -57,9 +57,11 @@ func (w *Worker) batch(ctx context.Context, n int, trial int64) error {
 		limit = trialLanes
 	}
 	name := w.claimant(n)
+	w.active.begin(name)
+	defer w.active.end(name)
 	lanes, err := w.claim(ctx, name, limit)
 	if err != nil {
-		w.later(lateWork{doubtful: name})
+		w.wantSweep()
 		return err
 	}
 	w.metrics.claim.Observe(time.Since(begun).Seconds())
@@ -88,6 +90,7 @@ func (w *Worker) batch(ctx context.Context, n int, trial int64) error {
 		return nil
 	}
 	p := w.publish(ctx, lanes, streams, w.publishUntil(begun))
+	w.doubtSuppressed(ctx, lanes, streams, &p)
 	if w.signals.at(ctx, published) != nil {
 		return nil
 	}
@@ -99,10 +102,16 @@ func (w *Worker) batch(ctx context.Context, n int, trial int64) error {
 	if err := w.followUp(ctx, p, trial); err != nil {
 		return err
 	}
+	if p.otherHistory != "" {
+		if err := w.beginLineage(ctx, p.lineage, p.otherHistory); err != nil {
+			return err
+		}
+		w.wake(again)
+	}
 	if err := w.rewindLanes(ctx, gaps, expires); err != nil {
 		return err
 	}
-	if err := w.examineHistory(ctx, beyonds, expires); err != nil {
+	if err := w.examineHistory(ctx, beyonds, streams, expires); err != nil {
 		return err
 	}
 	if len(settle) > 0 && p.err == nil && len(p.epochs) == 0 {

@@ -231,6 +231,7 @@ func (s *site) noVersionWentBack() {
 }
 
 func TestFewLostSourcesAreWithdrawnWithoutAnOperator(t *testing.T) {
+	t.Parallel()
 	cluster, redis := schematest.StartCluster(t), eventtest.Server(t)
 	s := newSite(t, cluster, redis.URL())
 	s.workers(1)
@@ -250,8 +251,16 @@ func TestFewLostSourcesAreWithdrawnWithoutAnOperator(t *testing.T) {
 }
 
 // TestOldCopyOfTheDataFolder goes back where no fingerprint shows it: the same
-// cluster, timeline and tables. The fences in Redis and the consumer show it.
+// cluster, timeline and tables. The fences in Redis show it, as long as the new
+// history has made fewer versions than were lost; after that the events do.
 func TestOldCopyOfTheDataFolder(t *testing.T) {
+	t.Run("with fewer changes than were lost", func(t *testing.T) { testOldCopy(t, 1) })
+	t.Run("with as many changes as were lost", func(t *testing.T) { testOldCopy(t, 2) })
+	t.Run("with more changes than were lost", func(t *testing.T) { testOldCopy(t, 3) })
+}
+
+func testOldCopy(t *testing.T, changes int64) {
+	t.Parallel()
 	cluster, redis := schematest.StartCluster(t), eventtest.Server(t)
 	s := newSite(t, cluster, redis.URL())
 	s.workers(1)
@@ -268,7 +277,9 @@ func TestOldCopyOfTheDataFolder(t *testing.T) {
 	cluster.Stop(t)
 	cluster.Rewind(t, snapshot)
 	cluster.Start(t)
-	s.exec(`UPDATE registry.prefix SET origin_asn = 64499 WHERE id = ANY ($1)`, kept[:10])
+	for n := range changes {
+		s.exec(`UPDATE registry.prefix SET origin_asn = 64499 + $1::int WHERE id = ANY ($2)`, n, kept[:10])
+	}
 	s.settled()
 	now := s.lineages()
 	if len(now.Ancestry) != len(before.Ancestry)+1 || now.Ancestry[0].Parent != before.Lineage {
@@ -281,6 +292,7 @@ func TestOldCopyOfTheDataFolder(t *testing.T) {
 // TestRegistryAndMirrorGoBackTogether restores a database that holds both: what
 // the mirror was before it is as old as the Registry.
 func TestRegistryAndMirrorGoBackTogether(t *testing.T) {
+	t.Parallel()
 	cluster, redis := schematest.StartCluster(t), eventtest.Server(t)
 	s := newSite(t, cluster, redis.URL(), func(s *site) { s.shareDatabase(cluster) })
 	s.workers(1)
