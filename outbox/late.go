@@ -2,6 +2,9 @@ package outbox
 
 import (
 	"context"
+	"maps"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -11,20 +14,17 @@ import (
 // workers, so that none waits.
 const lateQueue = 64
 
-// doubtPauses are the moments after a claim without an answer at which its lanes
-// are looked for: the server may still be at it when the connection breaks.
-var doubtPauses = []time.Duration{50 * time.Millisecond, time.Second, 10 * time.Second}
+// sweepPauses are the moments after a failure of the database at which claims
+// are looked for that nobody holds: the server may still be at a claim whose
+// connection broke, and a crash may have forgotten an acknowledgement.
+var sweepPauses = []time.Duration{50 * time.Millisecond, time.Second, 10 * time.Second}
 
 // lateWork is what a batch could not finish itself.
-type lateWork struct {
-	settlements []settlement
-	// doubtful names a claim whose answer was lost.
-	doubtful string
-}
+type lateWork struct{ settlements []settlement }
 
 // later hands work to settleLate. Where that is overwhelmed the leases expire.
 func (w *Worker) later(work lateWork) {
-	if len(work.settlements) == 0 && work.doubtful == "" {
+	if len(work.settlements) == 0 {
 		return
 	}
 	select {
@@ -34,11 +34,12 @@ func (w *Worker) later(work lateWork) {
 	}
 }
 
-// doubt is a claim that may have been made.
-type doubt struct {
-	claimant string
-	tries    int
-	at       time.Time
+// wantSweep asks for orphaned claims to be looked for.
+func (w *Worker) wantSweep() {
+	select {
+	case w.sweeps <- struct{}{}:
+	default:
+	}
 }
 
 // lateState is owned by settleLate alone.
@@ -46,11 +47,11 @@ type lateState struct {
 	waiting []settlement
 	pause   time.Duration
 	due     time.Time
-	doubts  []doubt
+	sweeps  []time.Time // when to look for orphans
 }
 
-// settleLate settles from memory what was locked by writers, and gives back what
-// lost claims hold. It ends with a last try of both.
+// settleLate settles from memory what was locked by writers, and gives back
+// claims that nobody holds. It ends with a last try of both.
 func (w *Worker) settleLate(ctx context.Context) {
 	state := &lateState{}
 	timer := time.NewTimer(time.Hour)
@@ -68,6 +69,11 @@ func (w *Worker) settleLate(ctx context.Context) {
 				w.metrics.lateDropped.Add(float64(over))
 				state.waiting = state.waiting[over:]
 			}
+		case <-w.sweeps:
+			state.sweeps = state.sweeps[:0]
+			for _, pause := range sweepPauses {
+				state.sweeps = append(state.sweeps, time.Now().Add(pause))
+			}
 		case <-timer.C:
 			w.retryLate(ctx, state, time.Now())
 		}
@@ -75,13 +81,8 @@ func (w *Worker) settleLate(ctx context.Context) {
 }
 
 func (s *lateState) add(work lateWork, pause time.Duration, now time.Time) {
-	if len(work.settlements) > 0 {
-		s.waiting = append(s.waiting, work.settlements...)
-		s.pause, s.due = pause, now.Add(pause)
-	}
-	if work.doubtful != "" {
-		s.doubts = append(s.doubts, doubt{claimant: work.doubtful, at: now.Add(doubtPauses[0])})
-	}
+	s.waiting = append(s.waiting, work.settlements...)
+	s.pause, s.due = pause, now.Add(pause)
 }
 
 // next is how long nothing is due.
@@ -90,8 +91,8 @@ func (s *lateState) next(now time.Time) time.Duration {
 	if len(s.waiting) > 0 {
 		wait = min(wait, s.due.Sub(now))
 	}
-	for _, d := range s.doubts {
-		wait = min(wait, d.at.Sub(now))
+	if len(s.sweeps) > 0 {
+		wait = min(wait, s.sweeps[0].Sub(now))
 	}
 	return max(wait, 0)
 }
@@ -103,23 +104,14 @@ func (w *Worker) retryLate(ctx context.Context, s *lateState, now time.Time) {
 		s.due = now.Add(s.pause)
 		w.metrics.late.Set(float64(len(s.waiting)))
 	}
-	var left []doubt
-	for _, d := range s.doubts {
-		if now.Before(d.at) {
-			left = append(left, d)
-			continue
-		}
-		if err := w.releaseClaim(ctx, d.claimant); err != nil {
-			d.at = now.Add(w.pace.deferMax)
-			left = append(left, d)
-			continue
-		}
-		if d.tries++; d.tries < len(doubtPauses) {
-			d.at = now.Add(doubtPauses[d.tries])
-			left = append(left, d)
-		}
+	if len(s.sweeps) == 0 || now.Before(s.sweeps[0]) {
+		return
 	}
-	s.doubts = left
+	if err := w.releaseOrphans(ctx, s.waiting); err != nil {
+		s.sweeps[0] = now.Add(w.pace.deferMax)
+		return
+	}
+	s.sweeps = s.sweeps[1:]
 }
 
 // settleWaiting tries every waiting settlement whose lease has not run out, a
@@ -178,14 +170,12 @@ func (w *Worker) finishLate(ctx context.Context, s *lateState) {
 	if left := w.settleWaiting(ctx, s.waiting, time.Now()); len(left) > 0 {
 		w.log.Warn("claims could not be given back: they expire with their leases", "lanes", len(left))
 	}
-	for _, d := range s.doubts {
-		if err := w.releaseClaim(ctx, d.claimant); err != nil {
-			w.log.Warn("a claim without an answer could not be given back: it expires with its lease", "error", err)
-		}
+	if err := w.releaseOrphans(ctx, nil); err != nil {
+		w.log.Warn("claims could not be looked for: if there are any, they expire with their leases", "error", err)
 	}
 }
 
-// releaseSQL gives back what a claim holds, if it was made at all.
+// releaseSQL gives back what this process has claimed in batches that are over.
 const releaseSQL = `
 	UPDATE registry.outbox_lane
 	SET claimed_by = NULL,
@@ -195,9 +185,45 @@ const releaseSQL = `
 	  FROM registry.outbox_lane
 	  WHERE ready_at IS NOT NULL
 	    AND next_at > now()
-	    AND claimed_by = $1
+	    AND strpos(claimed_by, $1) > 0
+	    AND claimed_by <> ALL ($2::text[])
 	  FOR NO KEY UPDATE SKIP LOCKED))`
 
-func (w *Worker) releaseClaim(ctx context.Context, claimant string) error {
-	return w.transact(ctx, statement{releaseSQL, []any{claimant}, func(pgx.Rows) error { return nil }})
+// releaseOrphans gives back claims of this process that no batch and no waiting
+// settlement holds. Were one held after all, the token and the fence would keep
+// order.
+func (w *Worker) releaseOrphans(ctx context.Context, waiting []settlement) error {
+	held := w.active.names()
+	for _, s := range waiting {
+		held = append(held, s.lane.claimant)
+	}
+	err := w.transact(ctx, statement{releaseSQL, []any{w.claims, held}, func(pgx.Rows) error { return nil }})
+	if err == nil {
+		w.wake(again)
+	}
+	return err
+}
+
+// batches are the names of the claims that batches are working on.
+type batches struct {
+	mu   sync.Mutex
+	name map[string]struct{}
+}
+
+func (b *batches) begin(name string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.name[name] = struct{}{}
+}
+
+func (b *batches) end(name string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.name, name)
+}
+
+func (b *batches) names() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Collect(maps.Keys(b.name))
 }

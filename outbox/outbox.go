@@ -38,7 +38,7 @@ type Options struct {
 	// hangs on a connection that the other side has forgotten.
 	Redis redis.UniversalClient
 	Names event.Names
-	// Instance names the process in claims; empty: host, process and a random part.
+	// Instance names the process in claims; empty: host and process.
 	Instance string
 	Log      *slog.Logger
 	Metrics  prometheus.Registerer
@@ -53,6 +53,8 @@ type Worker struct {
 	redis    redis.UniversalClient
 	names    event.Names
 	instance string
+	// claims is in the names of this run's claims, and in no other's.
+	claims   string
 	log      *slog.Logger
 	register prometheus.Registerer
 	metrics  *metrics
@@ -60,11 +62,13 @@ type Worker struct {
 	pool    *pgxpool.Pool
 	breaker *breaker
 	wakes   chan source
+	sweeps  chan struct{}
 	// late takes what could not be settled with its batch.
 	late chan lateWork
 	// audits takes the reason for an audit of everything.
 	audits  chan string
-	batches atomic.Int64
+	counter atomic.Int64 // of claims
+	active  batches
 	// lineage is the one that the worker last saw.
 	lineage atomic.Pointer[string]
 	// taken counts claimed lanes, for the poll's pace.
@@ -87,7 +91,7 @@ func New(o Options) *Worker {
 		if err != nil {
 			host = "unnamed"
 		}
-		o.Instance = fmt.Sprintf("%s-%d-%06x", host, os.Getpid(), rand.N(1<<24))
+		o.Instance = fmt.Sprintf("%s-%d", host, os.Getpid())
 	}
 	w := &Worker{
 		settings: o.Settings,
@@ -96,6 +100,9 @@ func New(o Options) *Worker {
 		redis:    o.Redis,
 		names:    o.Names,
 		instance: o.Instance,
+		claims:   fmt.Sprintf("%s/%08x/", o.Instance, rand.Uint32()),
+		active:   batches{name: map[string]struct{}{}},
+		sweeps:   make(chan struct{}, 1),
 		log:      o.Log,
 		register: o.Metrics,
 		metrics:  newMetrics(),
