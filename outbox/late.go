@@ -186,7 +186,7 @@ const releaseSQL = `
 	  WHERE ready_at IS NOT NULL
 	    AND next_at > now()
 	    AND strpos(claimed_by, $1) > 0
-	    AND claimed_by <> ALL ($2::text[])
+	    AND NOT claimed_by = ANY (coalesce($2::text[], '{}'))
 	  FOR NO KEY UPDATE SKIP LOCKED))`
 
 // releaseOrphans gives back claims of this process that no batch and no waiting
