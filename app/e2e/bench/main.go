@@ -82,9 +82,9 @@ func (b *bench) figure(name string, value float64, unit string) {
 	fmt.Printf("bench %s %s %s\n", name, decimal(value), unit)
 }
 
-// compared prints a value and its ratio to a reference's.
-func (b *bench) compared(name string, value float64, unit string, reference float64, called string) {
-	fmt.Printf("bench %s %s %s %s x %s\n", name, decimal(value), unit, decimal(value/reference), called)
+// compared prints a value and its ratio to that of a reference.
+func (b *bench) compared(name string, value float64, unit string, ratio float64, reference string) {
+	fmt.Printf("bench %s %s %s %s x %s\n", name, decimal(value), unit, decimal(ratio), reference)
 }
 
 // decimal writes a number plainly, with three digits that mean something.
