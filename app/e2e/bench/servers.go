@@ -14,7 +14,9 @@ import (
 )
 
 // servers are a PostgreSQL and a Redis of the benchmark's own, run as HubN's
-// embedded ones are: what is written is synchronised to disk.
+// embedded ones are: what is written is synchronised to disk. Autovacuum is off:
+// a backlog is drained as it was written moments before, and no run is slower
+// than another because the cleaner happened to come by.
 type servers struct {
 	postgres *embedded.Postgres
 	redisURL string
