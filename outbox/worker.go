@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"hubn/outbox/event"
 )
 
 // work claims and publishes batches until ctx is done. A batch that has begun
@@ -76,10 +78,15 @@ func (w *Worker) batch(ctx context.Context, n int, trial int64) error {
 	if len(lanes) == limit {
 		w.wake(full)
 	}
-	expires := begun.Add(w.settings.Lease)
 	if w.signals.at(ctx, claimed) != nil {
 		return nil
 	}
+	return w.carry(ctx, lanes, begun, trial)
+}
+
+// carry takes claimed lanes through publication to acknowledgement.
+func (w *Worker) carry(ctx context.Context, lanes []*lane, begun time.Time, trial int64) error {
+	expires := begun.Add(w.settings.Lease)
 	streams, err := w.fetch(ctx, lanes)
 	if err != nil {
 		settle, _, _ := settlements(lanes, expires)
@@ -102,6 +109,18 @@ func (w *Worker) batch(ctx context.Context, n int, trial int64) error {
 	if err := w.followUp(ctx, p, trial); err != nil {
 		return err
 	}
+	if err := w.repair(ctx, p, gaps, beyonds, streams, expires); err != nil {
+		return err
+	}
+	if len(settle) > 0 && p.err == nil && len(p.epochs) == 0 {
+		w.wake(again)
+	}
+	return nil
+}
+
+// repair deals with what the publication found of a Redis, or a Registry, that
+// went back.
+func (w *Worker) repair(ctx context.Context, p publication, gaps, beyonds []*lane, streams [event.Streams]streamState, expires time.Time) error {
 	if p.otherHistory != "" {
 		if err := w.beginLineage(ctx, p.lineage, p.otherHistory); err != nil {
 			return err
@@ -111,13 +130,7 @@ func (w *Worker) batch(ctx context.Context, n int, trial int64) error {
 	if err := w.rewindLanes(ctx, gaps, expires); err != nil {
 		return err
 	}
-	if err := w.examineHistory(ctx, beyonds, streams, expires); err != nil {
-		return err
-	}
-	if len(settle) > 0 && p.err == nil && len(p.epochs) == 0 {
-		w.wake(again)
-	}
-	return nil
+	return w.examineHistory(ctx, beyonds, streams, expires)
 }
 
 // concludeTrial tries Redis when there is nothing to publish.
