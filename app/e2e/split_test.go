@@ -14,6 +14,7 @@ import (
 // drain a backlog, each with claims in its hands: one for longer than its lease,
 // so that it goes on with a batch that others have taken over, and two for ever.
 func TestWorkersAreFrozenAndKilledInTheMiddleOfADrain(t *testing.T) {
+	t.Parallel()
 	redis := eventtest.Server(t)
 	s := newSite(t, schematest.New(t), redis.URL())
 	s.mirror("one")
@@ -103,6 +104,7 @@ func (d *drain) claims(p *program) int {
 // TestSplitInstall runs the Registry and two workers in processes of their own,
 // from configuration files, with nothing but URLs and tokens between them.
 func TestSplitInstall(t *testing.T) {
+	t.Parallel()
 	const databasePassword, redisPassword = "database-xb5k2m", "redis-q8w3zt"
 	db := schematest.New(t)
 	redis := eventtest.Server(t, "user hubn on >"+redisPassword+" ~* &* +@all")
