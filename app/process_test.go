@@ -212,10 +212,20 @@ func TestKilledDatabaseIsStartedAgainUnderTheModules(t *testing.T) {
 		status := Run(t.Context(), []string{"organisation", "create", "--handle", "AFTER", "--data-dir", dir}, strings.NewReader(""), &stdout, &stderr)
 		return status == exitDone && postmasterPid(t, dir) != pid
 	})
+	// The registry answers again as soon as the database does; the outbox is ready
+	// once its own connections have found that out.
 	var st ProcessStatus
-	if err := json.Unmarshal([]byte(hubn(t, dir, "status", "-o", "json")), &st); err != nil {
-		t.Fatal(err)
-	}
+	waitLong(t, func() bool {
+		var stdout, stderr bytes.Buffer
+		status := Run(t.Context(), []string{"status", "-o", "json", "--data-dir", dir}, strings.NewReader(""), &stdout, &stderr)
+		if status != exitDone {
+			return false
+		}
+		if err := json.Unmarshal(stdout.Bytes(), &st); err != nil {
+			t.Fatal(err)
+		}
+		return st.Ready
+	})
 	for _, m := range st.Modules {
 		if m.Name == namePostgres && m.Restarts != 1 {
 			t.Errorf("restarts of %s: got %d, want 1", m.Name, m.Restarts)
