@@ -23,8 +23,23 @@ type group func(ctx context.Context, b *bench) error
 
 // groups are what can be measured, by name.
 var groups = map[string]group{
-	"consumer": consumerGroup,
-	"outbox":   outboxGroup,
+	"dev":    devGroup,
+	"outbox": inTurn(outboxGroup, consumerGroup),
+}
+
+// inTurn is a group of several, each on servers of its own.
+func inTurn(parts ...group) group {
+	return func(ctx context.Context, _ *bench) error {
+		for _, part := range parts {
+			b := &bench{}
+			err := part(ctx, b)
+			b.close()
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 }
 
 // helpers are what this program does in a process of its own for a group.
