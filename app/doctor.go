@@ -177,8 +177,8 @@ func (d *doctor) database(ctx context.Context, conn *pgx.Conn) {
 	}
 	difference := time.Since(clock).Abs()
 	switch {
-	case number < 140000:
-		d.say("database", fmt.Errorf("PostgreSQL %s: HubN needs 14 or newer", version), "")
+	case number < 150000:
+		d.say("database", fmt.Errorf("PostgreSQL %s: HubN needs 15 or newer", version), "")
 	case standby:
 		d.say("database", errors.New("it is a standby: name the primary in database.url"), "")
 	case !gist:

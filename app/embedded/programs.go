@@ -20,8 +20,9 @@ import (
 const BinDirEnv = "HUBN_EMBEDDED_POSTGRES_BINDIR"
 
 // oldestPostgres is the first major version that the schema works on: DETACH
-// PARTITION CONCURRENTLY and multiranges came with 14.
-const oldestPostgres = 14
+// PARTITION CONCURRENTLY and multiranges came with 14, UNIQUE NULLS NOT DISTINCT
+// with 15.
+const oldestPostgres = 15
 
 // binDirPatterns are where distributions keep the programs of each major
 // version outside of PATH.

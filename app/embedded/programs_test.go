@@ -22,7 +22,7 @@ func TestFindPostgresRefusesWhatDoesNotFit(t *testing.T) {
 	cases := []struct{ name, dir, want string }{
 		{"no such folder", "/nonexistent", "no such file"},
 		{"two versions", fakePrograms(t, "16.1", "15.4 (Debian)"), "postgres 16 but initdb 15"},
-		{"too old", fakePrograms(t, "12.3", "12.3"), "needs 14 or newer"},
+		{"too old", fakePrograms(t, "12.3", "12.3"), "needs 15 or newer"},
 		{"no version", fakePrograms(t, "unknown", "unknown"), "names no version"},
 	}
 	for _, c := range cases {
