@@ -127,13 +127,10 @@ func scanPoint(ctx context.Context, tx *reading) (scanToken, error) {
 }
 
 // What the snapshot of a token did not see and this one does, as two questions
-// that each walk the index (kind, xid) alone. A row that moved between two
-// aggregates changed both, and its entry names only the new one.
+// that each walk the index (kind, xid) alone.
 const (
 	sqlChangedColumns = `
-SELECT agg_key,
-       CASE kind WHEN 'ptr' THEN before ->> 'address'
-                 WHEN 'anycast' THEN before ->> 'allocation_id' END
+SELECT agg_key
 FROM registry.change_log
 WHERE kind = $1
   AND lineage = $2::text::uuid
@@ -161,12 +158,8 @@ func changedSince(ctx context.Context, tx *reading, kind client.Kind, since scan
 			return err
 		}
 		var key string
-		var former *string
-		tag, err := pgx.ForEachRow(rows, []any{&key, &former}, func() error {
+		tag, err := pgx.ForEachRow(rows, []any{&key}, func() error {
 			keys[key] = true
-			if former != nil {
-				keys[*former] = true
-			}
 			return nil
 		})
 		tooMany = tooMany || tag.RowsAffected() > changedLimit

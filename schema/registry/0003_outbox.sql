@@ -124,21 +124,33 @@ CREATE FUNCTION registry.outbox_append(p_type text, p_keys text[], p_kinds text[
 LANGUAGE plpgsql VOLATILE
 AS $$
 DECLARE
-  lane bigint;
-  seq  bigint;
-  at   timestamptz;
+  began timestamptz := clock_timestamp();
+  lane  bigint;
+  seq   bigint;
+  at    timestamptz;
 BEGIN
   IF cardinality(p_keys) = 1 THEN
-    -- The common case without sorting and joining.
-    INSERT INTO registry.outbox_lane AS l (agg_type, agg_key, stream_no, last_seq)
-    VALUES (p_type, p_keys[1], registry.stream_of(p_type, p_keys[1]), 1)
-    ON CONFLICT (agg_type, agg_key) DO UPDATE
+    -- The common case without sorting and joining, and mostly of a lane that exists.
+    UPDATE registry.outbox_lane l
     SET last_seq = l.last_seq + 1,
         next_at = CASE WHEN l.pub_seq = l.last_seq THEN clock_timestamp() ELSE l.next_at END,
         queued_at = CASE WHEN l.pub_seq = l.last_seq THEN clock_timestamp() ELSE l.queued_at END,
-        head_at = CASE WHEN l.pub_seq = l.last_seq THEN greatest(EXCLUDED.head_at, l.last_event_at) ELSE l.head_at END,
+        head_at = CASE WHEN l.pub_seq = l.last_seq THEN greatest(began, l.last_event_at) ELSE l.head_at END,
         last_event_at = greatest(clock_timestamp(), l.last_event_at)
+    WHERE l.agg_type = p_type
+      AND l.agg_key = p_keys[1]
     RETURNING l.lane_id, l.last_seq, l.last_event_at INTO lane, seq, at;
+    IF lane IS NULL THEN
+      INSERT INTO registry.outbox_lane AS l (agg_type, agg_key, stream_no, last_seq)
+      VALUES (p_type, p_keys[1], registry.stream_of(p_type, p_keys[1]), 1)
+      ON CONFLICT (agg_type, agg_key) DO UPDATE
+      SET last_seq = l.last_seq + 1,
+          next_at = CASE WHEN l.pub_seq = l.last_seq THEN clock_timestamp() ELSE l.next_at END,
+          queued_at = CASE WHEN l.pub_seq = l.last_seq THEN clock_timestamp() ELSE l.queued_at END,
+          head_at = CASE WHEN l.pub_seq = l.last_seq THEN greatest(EXCLUDED.head_at, l.last_event_at) ELSE l.head_at END,
+          last_event_at = greatest(clock_timestamp(), l.last_event_at)
+      RETURNING l.lane_id, l.last_seq, l.last_event_at INTO lane, seq, at;
+    END IF;
     INSERT INTO registry.outbox_event (lane_id, seq, created_at, kind, payload)
     VALUES (lane, seq, at, p_kinds[1], p_payloads[1]);
     RETURN;

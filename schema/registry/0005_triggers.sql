@@ -70,6 +70,25 @@ BEGIN
 END
 $$;
 
+-- Writes the log of one updated row and tells its aggregate: what people and the
+-- API do, without the joins that a set of rows needs.
+CREATE FUNCTION registry.row_written(who registry.acting, p_kind text, p_key text, p_table text, p_row_id text,
+  p_before jsonb, p_after jsonb, p_changed text[]) RETURNS void
+LANGUAGE plpgsql VOLATILE
+AS $$
+BEGIN
+  IF p_before - '{revision,updated_at}'::text[] <> p_after - '{revision,updated_at}'::text[] THEN
+    INSERT INTO registry.change_log
+      (at, lineage, kind, agg_key, table_name, row_id, op, actor, token, request_id, reason, before, after)
+    VALUES (clock_timestamp(), who.lineage, p_kind, p_key, p_table, p_row_id, 'update',
+            who.actor, who.token, who.request_id, who.reason, p_before, p_after);
+  END IF;
+  IF cardinality(p_changed) > 0 THEN
+    PERFORM registry.outbox_append(p_kind, ARRAY[p_key], ARRAY['changed'], ARRAY[jsonb_build_object('changed', p_changed)]);
+  END IF;
+END
+$$;
+
 CREATE FUNCTION registry.row_immutable() RETURNS trigger
 LANGUAGE plpgsql
 AS $$
@@ -81,12 +100,22 @@ $$;
 
 -- organisation
 
+CREATE FUNCTION registry.organisation_changed(o registry.organisation, n registry.organisation) RETURNS text[]
+LANGUAGE sql IMMUTABLE
+AS $$
+  SELECT array_remove(ARRAY[
+      CASE WHEN (n.handle, n.name, n.contact)
+        IS DISTINCT FROM (o.handle, o.name, o.contact) THEN 'organisation' END], NULL)
+$$;
+
 CREATE FUNCTION registry.organisation_written() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
   who        registry.acting := registry.acting();
   happenings registry.happening[];
+  old_row    registry.organisation;
+  new_row    registry.organisation;
 BEGIN
   IF TG_OP = 'INSERT' THEN
     INSERT INTO registry.change_log
@@ -107,11 +136,16 @@ BEGIN
     INTO happenings
     FROM old_rows o;
   ELSE
+    IF (SELECT count(*) FROM new_rows) = 1 THEN
+      SELECT * INTO old_row FROM old_rows;
+      SELECT * INTO new_row FROM new_rows;
+      PERFORM registry.row_written(who, 'organisation', new_row.id::text, 'organisation', new_row.id::text,
+        to_jsonb(old_row), to_jsonb(new_row), registry.organisation_changed(old_row, new_row));
+      RETURN NULL;
+    END IF;
     WITH pairs AS MATERIALIZED (
       SELECT n.id::text AS key, n.id::text AS row_id, to_jsonb(o) AS before, to_jsonb(n) AS after,
-             array_remove(ARRAY[
-               CASE WHEN (n.handle, n.name, n.contact)
-                 IS DISTINCT FROM (o.handle, o.name, o.contact) THEN 'organisation' END], NULL) AS changed
+             registry.organisation_changed(o, n) AS changed
       FROM new_rows n
       FULL JOIN old_rows o ON o.id = n.id
     ), logged AS (
@@ -149,12 +183,21 @@ CREATE TRIGGER organisation_truncated BEFORE TRUNCATE ON registry.organisation
 
 -- asn
 
+CREATE FUNCTION registry.asn_changed(o registry.asn, n registry.asn) RETURNS text[]
+LANGUAGE sql IMMUTABLE
+AS $$
+  SELECT array_remove(ARRAY[
+      CASE WHEN n.organisation_id IS DISTINCT FROM o.organisation_id THEN 'holder' END], NULL)
+$$;
+
 CREATE FUNCTION registry.asn_written() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
   who        registry.acting := registry.acting();
   happenings registry.happening[];
+  old_row    registry.asn;
+  new_row    registry.asn;
 BEGIN
   IF TG_OP = 'INSERT' THEN
     INSERT INTO registry.change_log
@@ -175,10 +218,16 @@ BEGIN
     INTO happenings
     FROM old_rows o;
   ELSE
+    IF (SELECT count(*) FROM new_rows) = 1 THEN
+      SELECT * INTO old_row FROM old_rows;
+      SELECT * INTO new_row FROM new_rows;
+      PERFORM registry.row_written(who, 'asn', new_row.number::text, 'asn', new_row.number::text,
+        to_jsonb(old_row), to_jsonb(new_row), registry.asn_changed(old_row, new_row));
+      RETURN NULL;
+    END IF;
     WITH pairs AS MATERIALIZED (
       SELECT n.number::text AS key, n.number::text AS row_id, to_jsonb(o) AS before, to_jsonb(n) AS after,
-             array_remove(ARRAY[
-               CASE WHEN n.organisation_id IS DISTINCT FROM o.organisation_id THEN 'holder' END], NULL) AS changed
+             registry.asn_changed(o, n) AS changed
       FROM new_rows n
       FULL JOIN old_rows o ON o.number = n.number
     ), logged AS (
@@ -219,12 +268,22 @@ CREATE TRIGGER asn_truncated BEFORE TRUNCATE ON registry.asn
 
 -- name_server_set
 
+CREATE FUNCTION registry.name_server_set_changed(o registry.name_server_set, n registry.name_server_set) RETURNS text[]
+LANGUAGE sql IMMUTABLE
+AS $$
+  SELECT array_remove(ARRAY[
+      CASE WHEN (n.name, n.servers)
+        IS DISTINCT FROM (o.name, o.servers) THEN 'servers' END], NULL)
+$$;
+
 CREATE FUNCTION registry.name_server_set_written() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
   who        registry.acting := registry.acting();
   happenings registry.happening[];
+  old_row    registry.name_server_set;
+  new_row    registry.name_server_set;
 BEGIN
   IF TG_OP = 'INSERT' THEN
     INSERT INTO registry.change_log
@@ -245,11 +304,16 @@ BEGIN
     INTO happenings
     FROM old_rows o;
   ELSE
+    IF (SELECT count(*) FROM new_rows) = 1 THEN
+      SELECT * INTO old_row FROM old_rows;
+      SELECT * INTO new_row FROM new_rows;
+      PERFORM registry.row_written(who, 'nsset', new_row.id::text, 'name_server_set', new_row.id::text,
+        to_jsonb(old_row), to_jsonb(new_row), registry.name_server_set_changed(old_row, new_row));
+      RETURN NULL;
+    END IF;
     WITH pairs AS MATERIALIZED (
       SELECT n.id::text AS key, n.id::text AS row_id, to_jsonb(o) AS before, to_jsonb(n) AS after,
-             array_remove(ARRAY[
-               CASE WHEN (n.name, n.servers)
-                 IS DISTINCT FROM (o.name, o.servers) THEN 'servers' END], NULL) AS changed
+             registry.name_server_set_changed(o, n) AS changed
       FROM new_rows n
       FULL JOIN old_rows o ON o.id = n.id
     ), logged AS (
@@ -287,12 +351,27 @@ CREATE TRIGGER name_server_set_truncated BEFORE TRUNCATE ON registry.name_server
 
 -- prefix
 
+CREATE FUNCTION registry.prefix_changed(o registry.prefix, n registry.prefix) RETURNS text[]
+LANGUAGE sql IMMUTABLE
+AS $$
+  SELECT array_remove(ARRAY[
+      CASE WHEN n.prefix IS DISTINCT FROM o.prefix THEN 'prefix' END,
+      CASE WHEN n.status IS DISTINCT FROM o.status THEN 'status' END,
+      CASE WHEN n.organisation_id IS DISTINCT FROM o.organisation_id THEN 'organisation' END,
+      CASE WHEN (n.announced, n.origin_asn, n.max_length)
+        IS DISTINCT FROM (o.announced, o.origin_asn, o.max_length) THEN 'routing' END,
+      CASE WHEN (n.reverse_mode, n.name_servers, n.name_server_set_id, n.ds, n.rfc2317_style, n.zone_cut)
+        IS DISTINCT FROM (o.reverse_mode, o.name_servers, o.name_server_set_id, o.ds, o.rfc2317_style, o.zone_cut) THEN 'reverse' END], NULL)
+$$;
+
 CREATE FUNCTION registry.prefix_written() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
   who        registry.acting := registry.acting();
   happenings registry.happening[];
+  old_row    registry.prefix;
+  new_row    registry.prefix;
 BEGIN
   IF TG_OP = 'INSERT' THEN
     INSERT INTO registry.change_log
@@ -313,16 +392,24 @@ BEGIN
     INTO happenings
     FROM old_rows o;
   ELSE
+    IF (SELECT count(*) FROM new_rows) = 1 THEN
+      SELECT * INTO old_row FROM old_rows;
+      SELECT * INTO new_row FROM new_rows;
+      -- An anycast allocation is held by the organisation of the prefix that it
+      -- lies in; it follows when that changes hands.
+      IF new_row.organisation_id IS DISTINCT FROM old_row.organisation_id THEN
+        UPDATE registry.anycast_allocation held
+        SET organisation_id = new_row.organisation_id
+        WHERE held.container_id = new_row.id
+          AND held.organisation_id IS DISTINCT FROM new_row.organisation_id;
+      END IF;
+      PERFORM registry.row_written(who, 'prefix', new_row.id::text, 'prefix', new_row.id::text,
+        to_jsonb(old_row), to_jsonb(new_row), registry.prefix_changed(old_row, new_row));
+      RETURN NULL;
+    END IF;
     WITH pairs AS MATERIALIZED (
       SELECT n.id::text AS key, n.id::text AS row_id, to_jsonb(o) AS before, to_jsonb(n) AS after,
-             array_remove(ARRAY[
-               CASE WHEN n.prefix IS DISTINCT FROM o.prefix THEN 'prefix' END,
-               CASE WHEN n.status IS DISTINCT FROM o.status THEN 'status' END,
-               CASE WHEN n.organisation_id IS DISTINCT FROM o.organisation_id THEN 'organisation' END,
-               CASE WHEN (n.announced, n.origin_asn, n.max_length)
-                 IS DISTINCT FROM (o.announced, o.origin_asn, o.max_length) THEN 'routing' END,
-               CASE WHEN (n.reverse_mode, n.name_servers, n.name_server_set_id, n.ds, n.rfc2317_style, n.zone_cut)
-                 IS DISTINCT FROM (o.reverse_mode, o.name_servers, o.name_server_set_id, o.ds, o.rfc2317_style, o.zone_cut) THEN 'reverse' END], NULL) AS changed
+             registry.prefix_changed(o, n) AS changed
       FROM new_rows n
       FULL JOIN old_rows o ON o.id = n.id
     ), logged AS (
@@ -337,8 +424,6 @@ BEGIN
     INTO happenings
     FROM pairs p
     WHERE cardinality(p.changed) > 0;
-    -- An anycast allocation is held by the organisation of the prefix that it
-    -- lies in; it follows when that changes hands.
     IF EXISTS (SELECT FROM unnest(happenings) h WHERE 'organisation' = ANY (h.changed)) THEN
       UPDATE registry.anycast_allocation held
       SET organisation_id = n.organisation_id
@@ -369,12 +454,22 @@ CREATE TRIGGER prefix_truncated BEFORE TRUNCATE ON registry.prefix
 
 -- ptr_record
 
+CREATE FUNCTION registry.ptr_record_changed(o registry.ptr_record, n registry.ptr_record) RETURNS text[]
+LANGUAGE sql IMMUTABLE
+AS $$
+  SELECT array_remove(ARRAY[
+      CASE WHEN (n.address, n.target, n.ttl)
+        IS DISTINCT FROM (o.address, o.target, o.ttl) THEN 'ptr' END], NULL)
+$$;
+
 CREATE FUNCTION registry.ptr_record_written() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
   who        registry.acting := registry.acting();
   happenings registry.happening[];
+  old_row    registry.ptr_record;
+  new_row    registry.ptr_record;
 BEGIN
   IF TG_OP = 'INSERT' THEN
     INSERT INTO registry.change_log
@@ -395,20 +490,35 @@ BEGIN
     INTO happenings
     FROM old_rows o;
   ELSE
-    -- A row that moves to another aggregate changes both.
+    IF (SELECT count(*) FROM new_rows) = 1 THEN
+      SELECT * INTO old_row FROM old_rows;
+      SELECT * INTO new_row FROM new_rows;
+      IF host(old_row.address) = host(new_row.address) THEN
+        PERFORM registry.row_written(who, 'ptr', host(new_row.address), 'ptr_record', new_row.id::text,
+          to_jsonb(old_row), to_jsonb(new_row), registry.ptr_record_changed(old_row, new_row));
+        RETURN NULL;
+      END IF;
+    END IF;
+    -- A row that moves to another aggregate changes both: it leaves the one and
+    -- enters the other, in the change log too.
     WITH pairs AS MATERIALIZED (
       SELECT host(o.address) AS old_key, host(n.address) AS key, n.id::text AS row_id, to_jsonb(o) AS before, to_jsonb(n) AS after,
-             array_remove(ARRAY[
-               CASE WHEN (n.address, n.target, n.ttl)
-                 IS DISTINCT FROM (o.address, o.target, o.ttl) THEN 'ptr' END], NULL) AS changed
+             registry.ptr_record_changed(o, n) AS changed
       FROM new_rows n
       FULL JOIN old_rows o ON o.id = n.id
     ), logged AS (
       INSERT INTO registry.change_log
         (at, lineage, kind, agg_key, table_name, row_id, op, actor, token, request_id, reason, before, after)
-      SELECT clock_timestamp(), who.lineage, 'ptr', p.key, 'ptr_record', p.row_id, 'update',
-             who.actor, who.token, who.request_id, who.reason, p.before, p.after
+      SELECT clock_timestamp(), who.lineage, 'ptr', l.key, 'ptr_record', p.row_id, l.op,
+             who.actor, who.token, who.request_id, who.reason, l.before, l.after
       FROM pairs p
+      CROSS JOIN LATERAL (
+        SELECT p.key, 'update', p.before, p.after WHERE p.old_key = p.key
+        UNION ALL
+        SELECT p.old_key, 'delete', p.before, NULL WHERE p.old_key <> p.key
+        UNION ALL
+        SELECT p.key, 'insert', NULL, p.after WHERE p.old_key <> p.key
+      ) l (key, op, before, after)
       WHERE p.before - '{revision,updated_at}'::text[] <> p.after - '{revision,updated_at}'::text[]
     )
     SELECT array_agg(ROW(k.key, 'changed', p.changed)::registry.happening)
@@ -439,12 +549,23 @@ CREATE TRIGGER ptr_record_truncated BEFORE TRUNCATE ON registry.ptr_record
 
 -- anycast_allocation
 
+CREATE FUNCTION registry.anycast_allocation_changed(o registry.anycast_allocation, n registry.anycast_allocation) RETURNS text[]
+LANGUAGE sql IMMUTABLE
+AS $$
+  SELECT array_remove(ARRAY[
+      CASE WHEN n.prefix IS DISTINCT FROM o.prefix THEN 'prefix' END,
+      CASE WHEN n.organisation_id IS DISTINCT FROM o.organisation_id THEN 'organisation' END,
+      CASE WHEN n.service IS DISTINCT FROM o.service THEN 'service' END], NULL)
+$$;
+
 CREATE FUNCTION registry.anycast_allocation_written() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
   who        registry.acting := registry.acting();
   happenings registry.happening[];
+  old_row    registry.anycast_allocation;
+  new_row    registry.anycast_allocation;
 BEGIN
   IF TG_OP = 'INSERT' THEN
     INSERT INTO registry.change_log
@@ -465,12 +586,16 @@ BEGIN
     INTO happenings
     FROM old_rows o;
   ELSE
+    IF (SELECT count(*) FROM new_rows) = 1 THEN
+      SELECT * INTO old_row FROM old_rows;
+      SELECT * INTO new_row FROM new_rows;
+      PERFORM registry.row_written(who, 'anycast', new_row.id::text, 'anycast_allocation', new_row.id::text,
+        to_jsonb(old_row), to_jsonb(new_row), registry.anycast_allocation_changed(old_row, new_row));
+      RETURN NULL;
+    END IF;
     WITH pairs AS MATERIALIZED (
       SELECT n.id::text AS key, n.id::text AS row_id, to_jsonb(o) AS before, to_jsonb(n) AS after,
-             array_remove(ARRAY[
-               CASE WHEN n.prefix IS DISTINCT FROM o.prefix THEN 'prefix' END,
-               CASE WHEN n.organisation_id IS DISTINCT FROM o.organisation_id THEN 'organisation' END,
-               CASE WHEN n.service IS DISTINCT FROM o.service THEN 'service' END], NULL) AS changed
+             registry.anycast_allocation_changed(o, n) AS changed
       FROM new_rows n
       FULL JOIN old_rows o ON o.id = n.id
     ), logged AS (
@@ -508,12 +633,22 @@ CREATE TRIGGER anycast_allocation_truncated BEFORE TRUNCATE ON registry.anycast_
 
 -- anycast_route_origin
 
+CREATE FUNCTION registry.anycast_route_origin_changed(o registry.anycast_route_origin, n registry.anycast_route_origin) RETURNS text[]
+LANGUAGE sql IMMUTABLE
+AS $$
+  SELECT array_remove(ARRAY[
+      CASE WHEN (n.allocation_id, n.prefix, n.asn, n.max_length, n.active)
+        IS DISTINCT FROM (o.allocation_id, o.prefix, o.asn, o.max_length, o.active) THEN 'origins' END], NULL)
+$$;
+
 CREATE FUNCTION registry.anycast_route_origin_written() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
   who        registry.acting := registry.acting();
   happenings registry.happening[];
+  old_row    registry.anycast_route_origin;
+  new_row    registry.anycast_route_origin;
 BEGIN
   IF TG_OP = 'INSERT' THEN
     INSERT INTO registry.change_log
@@ -534,20 +669,35 @@ BEGIN
     INTO happenings
     FROM old_rows o;
   ELSE
-    -- A row that moves to another aggregate changes both.
+    IF (SELECT count(*) FROM new_rows) = 1 THEN
+      SELECT * INTO old_row FROM old_rows;
+      SELECT * INTO new_row FROM new_rows;
+      IF old_row.allocation_id::text = new_row.allocation_id::text THEN
+        PERFORM registry.row_written(who, 'anycast', new_row.allocation_id::text, 'anycast_route_origin', new_row.id::text,
+          to_jsonb(old_row), to_jsonb(new_row), registry.anycast_route_origin_changed(old_row, new_row));
+        RETURN NULL;
+      END IF;
+    END IF;
+    -- A row that moves to another aggregate changes both: it leaves the one and
+    -- enters the other, in the change log too.
     WITH pairs AS MATERIALIZED (
       SELECT o.allocation_id::text AS old_key, n.allocation_id::text AS key, n.id::text AS row_id, to_jsonb(o) AS before, to_jsonb(n) AS after,
-             array_remove(ARRAY[
-               CASE WHEN (n.allocation_id, n.prefix, n.asn, n.max_length, n.active)
-                 IS DISTINCT FROM (o.allocation_id, o.prefix, o.asn, o.max_length, o.active) THEN 'origins' END], NULL) AS changed
+             registry.anycast_route_origin_changed(o, n) AS changed
       FROM new_rows n
       FULL JOIN old_rows o ON o.id = n.id
     ), logged AS (
       INSERT INTO registry.change_log
         (at, lineage, kind, agg_key, table_name, row_id, op, actor, token, request_id, reason, before, after)
-      SELECT clock_timestamp(), who.lineage, 'anycast', p.key, 'anycast_route_origin', p.row_id, 'update',
-             who.actor, who.token, who.request_id, who.reason, p.before, p.after
+      SELECT clock_timestamp(), who.lineage, 'anycast', l.key, 'anycast_route_origin', p.row_id, l.op,
+             who.actor, who.token, who.request_id, who.reason, l.before, l.after
       FROM pairs p
+      CROSS JOIN LATERAL (
+        SELECT p.key, 'update', p.before, p.after WHERE p.old_key = p.key
+        UNION ALL
+        SELECT p.old_key, 'delete', p.before, NULL WHERE p.old_key <> p.key
+        UNION ALL
+        SELECT p.key, 'insert', NULL, p.after WHERE p.old_key <> p.key
+      ) l (key, op, before, after)
       WHERE p.before - '{revision,updated_at}'::text[] <> p.after - '{revision,updated_at}'::text[]
     )
     SELECT array_agg(ROW(k.key, 'changed', p.changed)::registry.happening)
@@ -578,12 +728,22 @@ CREATE TRIGGER anycast_route_origin_truncated BEFORE TRUNCATE ON registry.anycas
 
 -- certificate_authority
 
+CREATE FUNCTION registry.certificate_authority_changed(o registry.certificate_authority, n registry.certificate_authority) RETURNS text[]
+LANGUAGE sql IMMUTABLE
+AS $$
+  SELECT array_remove(ARRAY[
+      CASE WHEN (n.name, n.parent_id, n.organisation_id, n.mode, n.csr, n.resources, n.prefixes, n.asns, n.state)
+        IS DISTINCT FROM (o.name, o.parent_id, o.organisation_id, o.mode, o.csr, o.resources, o.prefixes, o.asns, o.state) THEN 'ca' END], NULL)
+$$;
+
 CREATE FUNCTION registry.certificate_authority_written() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
   who        registry.acting := registry.acting();
   happenings registry.happening[];
+  old_row    registry.certificate_authority;
+  new_row    registry.certificate_authority;
 BEGIN
   IF TG_OP = 'INSERT' THEN
     INSERT INTO registry.change_log
@@ -604,11 +764,16 @@ BEGIN
     INTO happenings
     FROM old_rows o;
   ELSE
+    IF (SELECT count(*) FROM new_rows) = 1 THEN
+      SELECT * INTO old_row FROM old_rows;
+      SELECT * INTO new_row FROM new_rows;
+      PERFORM registry.row_written(who, 'ca', new_row.id::text, 'certificate_authority', new_row.id::text,
+        to_jsonb(old_row), to_jsonb(new_row), registry.certificate_authority_changed(old_row, new_row));
+      RETURN NULL;
+    END IF;
     WITH pairs AS MATERIALIZED (
       SELECT n.id::text AS key, n.id::text AS row_id, to_jsonb(o) AS before, to_jsonb(n) AS after,
-             array_remove(ARRAY[
-               CASE WHEN (n.name, n.parent_id, n.organisation_id, n.mode, n.csr, n.resources, n.prefixes, n.asns, n.state)
-                 IS DISTINCT FROM (o.name, o.parent_id, o.organisation_id, o.mode, o.csr, o.resources, o.prefixes, o.asns, o.state) THEN 'ca' END], NULL) AS changed
+             registry.certificate_authority_changed(o, n) AS changed
       FROM new_rows n
       FULL JOIN old_rows o ON o.id = n.id
     ), logged AS (
@@ -708,12 +873,22 @@ CREATE TRIGGER revocation_truncated BEFORE TRUNCATE ON registry.revocation
 
 -- bgp_session
 
+CREATE FUNCTION registry.bgp_session_changed(o registry.bgp_session, n registry.bgp_session) RETURNS text[]
+LANGUAGE sql IMMUTABLE
+AS $$
+  SELECT array_remove(ARRAY[
+      CASE WHEN (n.collector, n.local_asn, n.local_address, n.remote_asn, n.remote_address, n.families, n.password_sealed, n.max_prefixes, n.wanted)
+        IS DISTINCT FROM (o.collector, o.local_asn, o.local_address, o.remote_asn, o.remote_address, o.families, o.password_sealed, o.max_prefixes, o.wanted) THEN 'session' END], NULL)
+$$;
+
 CREATE FUNCTION registry.bgp_session_written() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
   who        registry.acting := registry.acting();
   happenings registry.happening[];
+  old_row    registry.bgp_session;
+  new_row    registry.bgp_session;
 BEGIN
   IF TG_OP = 'INSERT' THEN
     INSERT INTO registry.change_log
@@ -734,11 +909,16 @@ BEGIN
     INTO happenings
     FROM old_rows o;
   ELSE
+    IF (SELECT count(*) FROM new_rows) = 1 THEN
+      SELECT * INTO old_row FROM old_rows;
+      SELECT * INTO new_row FROM new_rows;
+      PERFORM registry.row_written(who, 'session', new_row.id::text, 'bgp_session', new_row.id::text,
+        to_jsonb(old_row), to_jsonb(new_row), registry.bgp_session_changed(old_row, new_row));
+      RETURN NULL;
+    END IF;
     WITH pairs AS MATERIALIZED (
       SELECT n.id::text AS key, n.id::text AS row_id, to_jsonb(o) AS before, to_jsonb(n) AS after,
-             array_remove(ARRAY[
-               CASE WHEN (n.collector, n.local_asn, n.local_address, n.remote_asn, n.remote_address, n.families, n.password_sealed, n.max_prefixes, n.wanted)
-                 IS DISTINCT FROM (o.collector, o.local_asn, o.local_address, o.remote_asn, o.remote_address, o.families, o.password_sealed, o.max_prefixes, o.wanted) THEN 'session' END], NULL) AS changed
+             registry.bgp_session_changed(o, n) AS changed
       FROM new_rows n
       FULL JOIN old_rows o ON o.id = n.id
     ), logged AS (

@@ -22,7 +22,8 @@ GRANT UPDATE (paused, audit_wanted_at, audit_wanted_fix) ON registry.outbox_stre
 GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA registry TO hubn_registry;
 REVOKE EXECUTE ON FUNCTION
   registry.outbox_append(text, text[], text[], jsonb[]),
-  registry.outbox_tell(text, registry.happening[])
+  registry.outbox_tell(text, registry.happening[]),
+  registry.row_written(registry.acting, text, text, text, text, jsonb, jsonb, text[])
   FROM hubn_registry;
 
 -- The worker: the outbox alone. It reads or starts a lineage through functions.
