@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"strings"
 	"time"
@@ -142,7 +143,11 @@ func (w *Worker) startEpochs(ctx context.Context, tx pgx.Tx, stale []int, stream
 			return fresh, databaseError{err}
 		}
 		w.metrics.resyncs.WithLabelValues("stream").Inc()
-		w.log.Warn("a new epoch begins: consumers reconcile fully", "stream", no, "epoch", fresh[no], "reason", why)
+		level := slog.LevelWarn
+		if streams[no].epoch == "" {
+			level = slog.LevelInfo
+		}
+		w.log.Log(ctx, level, "a new epoch begins: consumers reconcile fully", "stream", no, "epoch", fresh[no], "reason", why)
 	}
 	return fresh, nil
 }

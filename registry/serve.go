@@ -141,8 +141,14 @@ func (w *answerWriter) Write(b []byte) (int, error) {
 // Unwrap lets http.ResponseController reach deadlines and Flush.
 func (w *answerWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// Flush sends what a stream has written so far.
-func (w *answerWriter) Flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }
+// Flush sends what a stream has written so far; the headers of every answer too
+// where that is nothing yet.
+func (w *answerWriter) Flush() {
+	if w.status == 0 {
+		w.WriteHeader(http.StatusOK)
+	}
+	_ = http.NewResponseController(w.ResponseWriter).Flush()
+}
 
 // answerLineage is the lineage of the answer's snapshot, or the newest known.
 func (s *service) answerLineage(c *call) string {

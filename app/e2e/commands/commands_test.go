@@ -32,8 +32,14 @@ func TestCommands(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("HUBN_DATA_DIR", filepath.Join(env.WorkDir, "data"))
 			env.Setenv("TZ", "UTC")
-			// PostgreSQL's user has to reach the data folder.
-			return os.Chmod(env.WorkDir, 0o755)
+			// PostgreSQL's user has to reach the data folder; else the cluster is
+			// made outside of it, where nothing clears it away.
+			for _, dir := range []string{filepath.Dir(env.WorkDir), env.WorkDir} {
+				if err := os.Chmod(dir, 0o755); err != nil {
+					return err
+				}
+			}
+			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"ready":  ready,
