@@ -1,0 +1,1 @@
+-- Certificate authorities, certificates and BGP sessions as the API writes them.

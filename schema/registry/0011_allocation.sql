@@ -1,0 +1,1 @@
+-- Allocation: quarantine of retired prefixes, free space, utilisation.

@@ -1,0 +1,1 @@
+-- Jobs of bulk import, transactions of several changes.

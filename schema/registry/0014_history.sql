@@ -1,0 +1,1 @@
+-- History and the counts of the work list.

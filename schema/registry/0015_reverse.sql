@@ -1,0 +1,1 @@
+-- Reverse DNS: name server sets and PTR records as people type them.
