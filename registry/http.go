@@ -136,6 +136,7 @@ func (s *service) routes() []func() {
 		s.outboxRoutes,
 		s.importRoutes,
 		s.exportRoutes,
+		s.rpslRoutes,
 	}
 }
 

@@ -86,7 +86,7 @@ func readImportState(ctx context.Context, tx pgx.Tx, scope *importScope) (*impor
 
 const sqlImportPrefixes = `
 SELECT p.id, p.prefix, coalesce(o.handle, ''), coalesce(r.handle, ''), p.name, p.kind, p.status, p.provenance,
-       p.announced, p.origin_asn, p.max_length, p.reverse_mode, coalesce(s.servers, p.name_servers), p.ds, p.revision
+       p.announced, p.origin_asn, p.max_length, p.reverse_mode, coalesce(s.servers, p.name_servers), p.ds, p.range_first, p.range_last, p.revision
 FROM registry.prefix p
 LEFT JOIN registry.organisation o ON o.id = p.organisation_id
 LEFT JOIN registry.organisation r ON r.id = p.route_organisation_id
@@ -118,14 +118,18 @@ func (s *importState) readPrefixes(ctx context.Context, tx pgx.Tx, scope *import
 		return fmt.Errorf("read prefixes: %w", err)
 	}
 	var (
-		p        rpsl.Prefix
-		revision int64
+		p           rpsl.Prefix
+		first, last *netip.Addr
+		revision    int64
 	)
 	_, err = pgx.ForEachRow(rows, []any{
 		&p.ID, &p.CIDR, &p.Organisation, &p.RouteOrganisation, &p.Name, &p.Kind, &p.Status, &p.Provenance,
 		&p.Routing.Announced, &p.Routing.Origin, &p.Routing.MaxLength,
-		&p.Reverse.Mode, &p.Reverse.NameServers, &p.Reverse.DS, &revision,
+		&p.Reverse.Mode, &p.Reverse.NameServers, &p.Reverse.DS, &first, &last, &revision,
 	}, func() error {
+		if first != nil && last != nil {
+			p.Range = rpsl.Range{First: *first, Last: *last}
+		}
 		s.Prefixes = append(s.Prefixes, p)
 		s.prefixRevision[p.ID] = revision
 		s.prefixID[p.CIDR] = p.ID

@@ -31,7 +31,9 @@ CREATE TEMP TABLE import_prefix (
   reverse_changed    boolean NOT NULL,
   reverse_mode       text NOT NULL,
   name_servers       text[] NOT NULL,
-  ds                 jsonb NOT NULL
+  ds                 jsonb NOT NULL,
+  range_first        inet,
+  range_last         inet
 ) ON COMMIT DROP`
 
 const sqlImportAnalyse = `ANALYZE import_prefix`
@@ -74,7 +76,7 @@ type stagedPrefix struct {
 
 var stagedPrefixColumns = []string{
 	"op", "id", "prefix", "parent", "depth", "organisation", "route_organisation", "name", "kind", "status", "provenance",
-	"announced", "origin_asn", "max_length", "reverse_changed", "reverse_mode", "name_servers", "ds",
+	"announced", "origin_asn", "max_length", "reverse_changed", "reverse_mode", "name_servers", "ds", "range_first", "range_last",
 }
 
 func (s stagedPrefix) values() ([]any, error) {
@@ -102,16 +104,24 @@ func (s stagedPrefix) values() ([]any, error) {
 	return []any{
 		s.op, p.ID, p.CIDR, parent, s.depth, p.Organisation, p.RouteOrganisation, p.Name, string(p.Kind), string(p.Status),
 		string(p.Provenance), p.Routing.Announced, origin, p.Routing.MaxLength, s.reverseChanged, string(p.Reverse.Mode),
-		servers, ds,
+		servers, ds, host(p.Range.First), host(p.Range.Last),
 	}, nil
+}
+
+// host is an address, or NULL for none.
+func host(a netip.Addr) *netip.Addr {
+	if !a.IsValid() {
+		return nil
+	}
+	return &a
 }
 
 const sqlImportInsertPrefixes = `
 INSERT INTO registry.prefix
   (prefix, parent_id, parent_prefix, organisation_id, route_organisation_id, name, kind, status, provenance,
-   announced, origin_asn, max_length, reverse_mode, name_servers, ds)
+   announced, origin_asn, max_length, reverse_mode, name_servers, ds, range_first, range_last)
 SELECT i.prefix, q.id, q.prefix, o.id, r.id, i.name, i.kind, i.status, i.provenance,
-       i.announced, i.origin_asn, i.max_length, i.reverse_mode, i.name_servers, i.ds
+       i.announced, i.origin_asn, i.max_length, i.reverse_mode, i.name_servers, i.ds, i.range_first, i.range_last
 FROM import_prefix i
 LEFT JOIN registry.prefix q ON q.prefix = i.parent
 LEFT JOIN registry.organisation o ON lower(o.handle) = lower(nullif(i.organisation, ''))
@@ -148,6 +158,8 @@ SET parent_id = q.id,
     announced = i.announced,
     origin_asn = i.origin_asn,
     max_length = i.max_length,
+    range_first = i.range_first,
+    range_last = i.range_last,
     reverse_mode = i.reverse_mode,
     name_servers = CASE WHEN i.reverse_changed THEN i.name_servers ELSE p.name_servers END,
     name_server_set_id = CASE WHEN i.reverse_changed THEN NULL ELSE p.name_server_set_id END,

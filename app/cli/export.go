@@ -1,16 +1,13 @@
 package cli
 
 import (
-	"bufio"
-	"fmt"
-	"io"
 	"net/url"
 
 	"github.com/spf13/cobra"
 )
 
 func (s *shell) exportCommand() *cobra.Command {
-	return s.group("export", "Export what the Registry holds", "", s.exportVRPsCommand())
+	return s.group("export", "Export what the Registry holds", "", s.exportVRPsCommand(), s.exportRPSLCommand())
 }
 
 func (s *shell) exportVRPsCommand() *cobra.Command {
@@ -33,22 +30,7 @@ validators read and write.`,
 		if format != "csv" && format != "json" {
 			return s.usage("--format %q is not known: write csv or json", format)
 		}
-		cl, err := c.open()
-		if err != nil {
-			return err
-		}
-		defer cl.Close()
-		body, err := cl.Open(cmd.Context(), "/v1/export/vrps", url.Values{"format": {format}})
-		if err != nil {
-			return c.explain(err)
-		}
-		defer body.Close()
-		out := bufio.NewWriter(cmd.OutOrStdout())
-		if _, err := io.Copy(out, body); err != nil {
-			_ = out.Flush()
-			return fmt.Errorf("the export broke off and is not whole: %w", err)
-		}
-		return out.Flush()
+		return s.download(cmd, c, "/v1/export/vrps", url.Values{"format": {format}})
 	}
 	return cmd
 }

@@ -59,5 +59,6 @@ func changed(was, now *Prefix) Fields {
 	set(FieldProvenance, was.Provenance != now.Provenance)
 	set(FieldRouting, !was.Routing.equal(now.Routing))
 	set(FieldReverse, !was.Reverse.equal(now.Reverse))
+	set(FieldRange, was.Range != now.Range)
 	return f
 }

@@ -60,3 +60,8 @@ func (d DS) compare(e DS) int {
 		cmp.Compare(d.DigestType, e.DigestType),
 		strings.Compare(d.Digest, e.Digest))
 }
+
+// String is the DS data in presentation form (RFC 4034 section 5.3).
+func (d DS) String() string {
+	return fmt.Sprintf("%d %d %d %s", d.KeyTag, d.Algorithm, d.DigestType, strings.ToUpper(d.Digest))
+}

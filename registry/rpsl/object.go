@@ -58,6 +58,14 @@ type Network struct {
 	DS []DS
 }
 
+// partOf is the range that each of its prefixes is a part of, where it is several.
+func (n *Network) partOf() Range {
+	if len(n.CIDRs) == 1 {
+		return Range{}
+	}
+	return Range{First: n.First, Last: n.Last}
+}
+
 // Route is a route or route6 object: who may originate a prefix.
 type Route struct {
 	Header

@@ -125,6 +125,7 @@ func makeImplied(row *Prefix) {
 		row.Provenance = ProvenanceImplied
 		row.Kind, row.Status, row.Name = KindAssignment, StatusActive, ""
 		row.Reverse = Reverse{Mode: ReverseInherit}
+		row.Range = Range{}
 	}
 	row.Organisation = row.RouteOrganisation
 }
@@ -136,6 +137,7 @@ func (p *planner) register(row *Prefix, object *Network) {
 	row.Organisation = p.handles.spell(object.Organisation)
 	row.Name = object.Name
 	row.Kind = object.Kind
+	row.Range = object.partOf()
 	row.Reverse = Reverse{Mode: p.reverseMode(object.NameServers), NameServers: object.NameServers, DS: object.DS}
 }
 

@@ -113,7 +113,7 @@ func planPrefix(was *Prefix, now Prefix, out *outcome, plan *Plan) {
 		return
 	}
 	const ofRoute = FieldRouting | FieldRouteOrganisation
-	const ofNetwork = FieldOrganisation | FieldName | FieldKind | FieldStatus | FieldProvenance | FieldReverse
+	const ofNetwork = FieldOrganisation | FieldName | FieldKind | FieldStatus | FieldProvenance | FieldReverse | FieldRange
 	out.netDiff = diff.Has(ofNetwork)
 	out.routeDiff = diff.Has(ofRoute) || !out.network && diff.Has(ofNetwork)
 }

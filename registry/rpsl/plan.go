@@ -87,10 +87,11 @@ const (
 	FieldProvenance
 	FieldRouting
 	FieldReverse
+	FieldRange
 )
 
 var fieldNames = [...]string{
-	"parent", "organisation", "route organisation", "name", "kind", "status", "provenance", "routing", "reverse",
+	"parent", "organisation", "route organisation", "name", "kind", "status", "provenance", "routing", "reverse", "range",
 }
 
 // Has tells whether f has any of g.

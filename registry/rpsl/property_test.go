@@ -32,7 +32,7 @@ func fresh(t *rapid.T, objects []rpsltest.Object, options rpsl.Options) rpsl.Sta
 }
 
 func sameState(t *rapid.T, what string, want, got rpsl.State) {
-	diff := cmp.Diff(normalised(want), normalised(got), cmpopts.EquateComparable(netip.Prefix{}), cmpopts.EquateEmpty())
+	diff := cmp.Diff(normalised(want), normalised(got), cmpopts.EquateComparable(netip.Prefix{}, rpsl.Range{}), cmpopts.EquateEmpty())
 	if diff != "" {
 		t.Fatalf("%s (want -, got +):\n%s", what, diff)
 	}

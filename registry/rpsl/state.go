@@ -1,6 +1,10 @@
 package rpsl
 
-import "net/netip"
+import (
+	"net/netip"
+
+	"go4.org/netipx"
+)
 
 // State is the part of the Registry that an import looks at: all prefixes,
 // anycast allocations, AS numbers and organisations.
@@ -87,17 +91,29 @@ type Prefix struct {
 	// prefix whose inetnum goes passes to whom the route names, as if there had
 	// never been an inetnum.
 	RouteOrganisation string
-	Name              string
-	Kind              Kind
-	Status            Status
-	Provenance        Provenance
-	Routing           Routing
-	Reverse           Reverse
+	// Range is the key of the network object that the prefix is a part of; the
+	// zero Range where its object is exactly this prefix.
+	Range      Range
+	Name       string
+	Kind       Kind
+	Status     Status
+	Provenance Provenance
+	Routing    Routing
+	Reverse    Reverse
 	// Dependants are what hangs on it and would be lost with it, in words for
 	// the operator ("3 PTR records"); it is not deleted while there are some.
 	// Anycast allocations need not be told: they are in the State.
 	Dependants []string
 }
+
+// Range is the addresses from First to Last.
+type Range struct{ First, Last netip.Addr }
+
+// IsZero tells whether it is no range.
+func (r Range) IsZero() bool { return r == Range{} }
+
+// CIDRs is the range as the fewest prefixes, in order.
+func (r Range) CIDRs() []netip.Prefix { return splitRange(netipx.IPRangeFrom(r.First, r.Last)) }
 
 // Routing is the routing settings of a prefix.
 type Routing struct {
