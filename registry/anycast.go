@@ -240,6 +240,9 @@ func (s *service) createAnycast(ctx context.Context, in *createAnycastInput) (*a
 		if err != nil {
 			return m, err
 		}
+		if err := w.allowOn(ctx, writeNouns, target{[]int64{0, holderID(holder)}, []netip.Prefix{in.Body.Prefix.value}}); err != nil {
+			return m, err
+		}
 		if err := checkContained(ctx, w, in.Body.Prefix.value); err != nil {
 			return m, err
 		}
@@ -307,6 +310,10 @@ func (s *service) changeAnycast(ctx context.Context, in *changeAnycastInput) (*a
 		if err != nil {
 			return m, err
 		}
+		// The space that an allocation moves to is somebody's already: 0 asks them.
+		if err := w.allowOn(ctx, writeNouns, target{[]int64{a.OrganisationID, holderID(holder), 0}, []netip.Prefix{a.Prefix, next.Prefix.value}}); err != nil {
+			return m, err
+		}
 		if next.Prefix.value != a.Prefix {
 			if err := moveAnycast(ctx, w, a, next, holder); err != nil {
 				return m, err
@@ -367,6 +374,9 @@ func (s *service) deleteAnycast(ctx context.Context, in *deleteAnycastInput) (*g
 	return remove(ctx, s, in.ChangeParams, func(ctx context.Context, w *writing) error {
 		a, err := lockAnycast(ctx, w, in.ID, in.IfMatch)
 		if err != nil {
+			return err
+		}
+		if err := w.allowOn(ctx, writeNouns, target{[]int64{a.OrganisationID}, []netip.Prefix{a.Prefix}}); err != nil {
 			return err
 		}
 		_, err = w.Exec(ctx, sqlDeleteAnycast, a.ID)

@@ -188,6 +188,9 @@ func (s *service) createASN(ctx context.Context, in *createASNInput) (*answer[cl
 		if err != nil {
 			return m, err
 		}
+		if err := w.allowOn(ctx, writeNouns, target{organisations: []int64{0, holderID(holder)}}); err != nil {
+			return m, err
+		}
 		number := in.Body.Number.value
 		if _, err := w.Exec(ctx, sqlCreateASN, int64(number), holder, in.Body.Name); err != nil {
 			return m, err
@@ -221,6 +224,9 @@ func (s *service) changeASN(ctx context.Context, in *changeASNInput) (*answer[cl
 		if err != nil {
 			return m, err
 		}
+		if err := w.allowOn(ctx, writeNouns, target{organisations: []int64{a.OrganisationID, holderID(holder)}}); err != nil {
+			return m, err
+		}
 		if _, err := w.Exec(ctx, sqlChangeASN, int64(a.Number), holder, next.Name); err != nil {
 			return m, err
 		}
@@ -244,10 +250,14 @@ type deleteASNInput struct {
 
 func (s *service) deleteASN(ctx context.Context, in *deleteASNInput) (*gone, error) {
 	return remove(ctx, s, in.ChangeParams, func(ctx context.Context, w *writing) error {
-		if _, err := lockASN(ctx, w, in.Number.value, in.IfMatch); err != nil {
+		a, err := lockASN(ctx, w, in.Number.value, in.IfMatch)
+		if err != nil {
 			return err
 		}
-		_, err := w.Exec(ctx, sqlDeleteASN, int64(in.Number.value))
+		if err := w.allowOn(ctx, writeNouns, target{organisations: []int64{a.OrganisationID}}); err != nil {
+			return err
+		}
+		_, err = w.Exec(ctx, sqlDeleteASN, int64(in.Number.value))
 		return err
 	})
 }

@@ -85,6 +85,10 @@ SELECT id,
        roles,
        coalesce(module, ''),
        source_cidrs,
+       (SELECT coalesce(jsonb_agg(jsonb_build_object(
+                 'role', g.role, 'organisation', coalesce(g.organisation_id, 0), 'prefix', coalesce(g.prefix::text, ''))), '[]')
+        FROM registry.role_grant g
+        WHERE g.token_id = api_token.id),
        coalesce(expires_at <= clock_timestamp(), false),
        revoked_at IS NOT NULL,
        coalesce(last_used_at < clock_timestamp() - interval '1 minute', true)
@@ -115,7 +119,7 @@ func (s *service) storedToken(ctx context.Context, token string, from netip.Addr
 		unknown                   = problem.New(problem.Unauthenticated, "the token is not known here: ask an admin for one (hubn token create)")
 	)
 	err = db.pool.QueryRow(ctx, sqlFindToken, publicID).
-		Scan(&id, &p.Name, &stored, &p.Roles, &p.Module, &sources, &expired, &revoked, &longAgo)
+		Scan(&id, &p.Name, &stored, &p.Roles, &p.Module, &sources, &p.Grants, &expired, &revoked, &longAgo)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return principal{}, unknown
 	}

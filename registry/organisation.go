@@ -158,6 +158,10 @@ func lockOrganisation(ctx context.Context, w *writing, ref, ifMatch string) (cli
 	if err != nil {
 		return o, err
 	}
+	// Before the ETag is compared: that refusal shows the object, with its contact.
+	if err := w.allowOn(ctx, writeNouns, target{organisations: []int64{o.ID}}); err != nil {
+		return o, err
+	}
 	return o, matches(ifMatch, o.Revision, o)
 }
 
@@ -210,6 +214,10 @@ type createOrganisationInput struct {
 
 func (s *service) createOrganisation(ctx context.Context, in *createOrganisationInput) (*answer[client.Organisation], error) {
 	return mutate(ctx, s, in.CreateParams, in.Body, func(ctx context.Context, w *writing) (made[client.Organisation], error) {
+		// Nobody's yet: only who may change everything makes one.
+		if err := w.allowOn(ctx, writeNouns, target{}); err != nil {
+			return made[client.Organisation]{}, err
+		}
 		o, err := writeOrganisation(ctx, w, sqlCreateOrganisation, in.Body.Handle, in.Body.Name, in.Body.Contact)
 		return made[client.Organisation]{o, o.Revision, "/v1/organisations/" + strconv.FormatInt(o.ID, 10)}, err
 	})
@@ -253,6 +261,10 @@ func (s *service) deleteOrganisation(ctx context.Context, in *deleteOrganisation
 	return remove(ctx, s, in.ChangeParams, func(ctx context.Context, w *writing) error {
 		o, err := lockOrganisation(ctx, w, in.ID, in.IfMatch)
 		if err != nil {
+			return err
+		}
+		// Who holds resources does not leave the Registry by itself.
+		if err := w.allowOn(ctx, writeNouns, target{}); err != nil {
 			return err
 		}
 		if err := dependants(ctx, w, "the organisation "+o.Handle, "give them to another organisation or delete them",

@@ -203,6 +203,14 @@ type createPrefixInput struct {
 
 func (s *service) createPrefix(ctx context.Context, in *createPrefixInput) (*answer[client.Prefix], error) {
 	return mutate(ctx, s, in.CreateParams, in.Body, func(ctx context.Context, w *writing) (m made[client.Prefix], err error) {
+		holder, err := in.Body.find(ctx, w)
+		if err != nil {
+			return m, err
+		}
+		// The space is somebody's already, where it lies in a prefix: 0 asks them.
+		if err := w.allowOn(ctx, writeNouns, target{[]int64{0, holderID(holder)}, []netip.Prefix{in.Body.Prefix.value}}); err != nil {
+			return m, err
+		}
 		id, err := insertPrefix(ctx, w, &in.Body)
 		if err != nil {
 			return m, err
@@ -244,6 +252,9 @@ func updatePrefix(ctx context.Context, w *writing, p client.Prefix, next *prefix
 	if err != nil {
 		return err
 	}
+	if err := w.allowOn(ctx, writeNouns, target{[]int64{p.OrganisationID, holderID(holder)}, []netip.Prefix{p.Prefix}}); err != nil {
+		return err
+	}
 	if holder == nil && p.OrganisationID != 0 || holder != nil && *holder != p.OrganisationID {
 		if err := lockInside(ctx, w, p.ID); err != nil {
 			return err
@@ -280,6 +291,9 @@ func (s *service) deletePrefix(ctx context.Context, in *deletePrefixInput) (*gon
 	return remove(ctx, s, in.ChangeParams, func(ctx context.Context, w *writing) error {
 		p, err := in.lock(ctx, w, in.IfMatch)
 		if err != nil {
+			return err
+		}
+		if err := w.allowOn(ctx, writeNouns, target{[]int64{p.OrganisationID}, []netip.Prefix{p.Prefix}}); err != nil {
 			return err
 		}
 		if err := dependants(ctx, w, p.Prefix.String(), "delete what lies in it first", sqlPrefixDependants, p.ID); err != nil {

@@ -180,6 +180,9 @@ type createPTRRecordInput struct {
 func (s *service) createPTRRecord(ctx context.Context, in *createPTRRecordInput) (*answer[client.PTRRecord], error) {
 	return mutate(ctx, s, in.CreateParams, in.Body, func(ctx context.Context, w *writing) (m made[client.PTRRecord], err error) {
 		b := in.Body
+		if err := w.allowOn(ctx, writeNouns, ptrTarget(b.Address.value)); err != nil {
+			return m, err
+		}
 		if err := checkCovered(ctx, w, b.Address.value); err != nil {
 			return m, err
 		}
@@ -190,6 +193,16 @@ func (s *service) createPTRRecord(ctx context.Context, in *createPTRRecordInput)
 		r, err := onePTRRecord(ctx, w, sqlPTRRecord, id)
 		return made[client.PTRRecord]{r, r.Revision, "/v1/ptr-records/" + strconv.FormatInt(id, 10)}, err
 	})
+}
+
+// ptrTarget is what PTR records of some addresses touch: they belong to who holds
+// the space.
+func ptrTarget(addresses ...netip.Addr) target {
+	t := target{organisations: []int64{0}}
+	for _, a := range addresses {
+		t.prefixes = append(t.prefixes, netip.PrefixFrom(a, a.BitLen()))
+	}
+	return t
 }
 
 func lockPTRRecord(ctx context.Context, w *writing, id int64, ifMatch string) (client.PTRRecord, error) {
@@ -210,6 +223,9 @@ func (s *service) changePTRRecord(ctx context.Context, in *changePTRRecordInput)
 	return alter(ctx, s, in.ChangeParams, func(ctx context.Context, w *writing) (m made[client.PTRRecord], err error) {
 		r, err := lockPTRRecord(ctx, w, in.ID, in.IfMatch)
 		if err != nil {
+			return m, err
+		}
+		if err := w.allowOn(ctx, writeNouns, ptrTarget(r.Address)); err != nil {
 			return m, err
 		}
 		next, err := patched(s, &ptrInput{
@@ -240,6 +256,9 @@ func (s *service) deletePTRRecord(ctx context.Context, in *deletePTRRecordInput)
 	return remove(ctx, s, in.ChangeParams, func(ctx context.Context, w *writing) error {
 		r, err := lockPTRRecord(ctx, w, in.ID, in.IfMatch)
 		if err != nil {
+			return err
+		}
+		if err := w.allowOn(ctx, writeNouns, ptrTarget(r.Address)); err != nil {
 			return err
 		}
 		_, err = w.Exec(ctx, sqlDeletePTRRecord, r.ID)
