@@ -17,6 +17,8 @@ GRANT INSERT, UPDATE, DELETE ON
   registry.role_grant, registry.idempotency_key, registry.import_job
   TO hubn_registry;
 GRANT INSERT ON registry.outbox_audit TO hubn_registry;
+-- A password is sealed for the id of its session, which is taken before the row.
+GRANT USAGE ON SEQUENCE registry.bgp_session_id_seq TO hubn_registry;
 GRANT UPDATE (next_at, attempts, state) ON registry.outbox_lane TO hubn_registry;
 GRANT UPDATE (paused, audit_wanted_at, audit_wanted_fix) ON registry.outbox_stream TO hubn_registry;
 GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA registry TO hubn_registry;
