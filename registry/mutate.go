@@ -67,6 +67,13 @@ type made[T any] struct {
 // request is what an Idempotency-Key stands for; it may be nil without a key.
 func mutate[T any](ctx context.Context, s *service, params CreateParams, request any,
 	f func(context.Context, *writing) (made[T], error)) (*answer[T], error) {
+	if w := joined(ctx); w != nil {
+		result, err := f(ctx, w)
+		if err != nil {
+			return nil, err
+		}
+		return settle(ctx, w, result)
+	}
 	var out *answer[T]
 	err := s.writeBecause(ctx, params.Reason, func(ctx context.Context, w *writing) (err error) {
 		key := idempotency{principal: callOf(ctx).principal.id(), key: params.IdempotencyKey}
@@ -120,19 +127,29 @@ func remove(ctx context.Context, s *service, params ChangeParams, f func(context
 
 const sqlConstraintsNow = `SET CONSTRAINTS ALL IMMEDIATE`
 
-// finish checks what was deferred, while its errors can still be told from those
-// of the commit, and collects the versions.
+// finish settles a change and collects the versions that it made.
 func finish[T any](ctx context.Context, w *writing, result made[T]) (*answer[T], error) {
-	if w.deferred {
-		if _, err := w.Exec(ctx, sqlConstraintsNow); err != nil {
-			return nil, err
-		}
+	out, err := settle(ctx, w, result)
+	if err != nil {
+		return nil, err
 	}
 	versions, err := w.produced(ctx)
 	if err != nil {
 		return nil, err
 	}
-	out := &answer[T]{Status: http.StatusOK, Location: result.location, Produced: client.FormatProduced(versions), Body: result.object}
+	out.Produced = client.FormatProduced(versions)
+	return out, nil
+}
+
+// settle checks what was deferred, while its errors can still be told from those
+// of the commit, and makes the answer.
+func settle[T any](ctx context.Context, w *writing, result made[T]) (*answer[T], error) {
+	if w.deferred {
+		if _, err := w.Exec(ctx, sqlConstraintsNow); err != nil {
+			return nil, err
+		}
+	}
+	out := &answer[T]{Status: http.StatusOK, Location: result.location, Body: result.object}
 	if result.location != "" {
 		out.Status = http.StatusCreated
 	}
@@ -140,6 +157,20 @@ func finish[T any](ctx context.Context, w *writing, result made[T]) (*answer[T],
 		out.ETag = etag(result.revision)
 	}
 	return out, nil
+}
+
+type joinedKey struct{}
+
+// joining makes the changes of nouns that are called with the context part of a
+// transaction that the caller ends: several of them, all or nothing.
+func joining(ctx context.Context, w *writing) context.Context {
+	return context.WithValue(ctx, joinedKey{}, w)
+}
+
+// joined is the transaction that a change is part of; nil for one of its own.
+func joined(ctx context.Context) *writing {
+	w, _ := ctx.Value(joinedKey{}).(*writing)
+	return w
 }
 
 // idempotency is a key, whose it is, and the request that it stands for.
