@@ -7,6 +7,8 @@ import (
 	"errors"
 	"net/http"
 	"net/netip"
+	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -51,6 +53,11 @@ func (all staticTokens) find(token string) (p principal, found bool) {
 // authenticate says who asks. A token is taken from the header alone: in a URL it
 // would end up in logs and histories.
 func (s *service) authenticate(r *http.Request) (principal, error) {
+	if holdsSecret(r.URL) {
+		s.metrics.refused.WithLabelValues("url").Inc()
+		return principal{}, problem.New(problem.Unauthenticated, "a token stands in the URL, where logs and histories keep it: "+
+			"revoke it (hubn token revoke), and send the new one in the header Authorization: Bearer hubn_…")
+	}
 	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	token = strings.TrimSpace(token)
 	if !ok || token == "" {
@@ -77,6 +84,17 @@ func (s *service) authenticate(r *http.Request) (principal, error) {
 	}
 	return p, err
 }
+
+// holdsSecret tells whether a token, or most of one, is anywhere in a URL.
+func holdsSecret(u *url.URL) bool {
+	query, err := url.QueryUnescape(u.RawQuery)
+	if err != nil {
+		query = u.RawQuery
+	}
+	return urlSecretPattern.MatchString(u.Path) || urlSecretPattern.MatchString(query)
+}
+
+var urlSecretPattern = regexp.MustCompile(tokenPrefix + `[a-z2-7]{24,}`)
 
 const sqlFindToken = `
 SELECT id,

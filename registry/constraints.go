@@ -75,8 +75,11 @@ var constraints = map[string]violated{
 	"anycast_route_origin_max_length_bounds": {problem.Invalid, "body.origins", "a max_length is from the prefix's own length to 32 for IPv4 and 128 for IPv6"},
 	"certificate_authority_organisation_id_fkey": {problem.Conflict, "",
 		"certificate authorities still belong to this organisation"},
-	"api_token_roles_check": {problem.Invalid, "body.roles", "there is no such role"},
-	"api_token_module":      {problem.Invalid, "body.module", "the role module and the module's name go together"},
+	"api_token_roles_check":           {problem.Invalid, "body.roles", "there is no such role"},
+	"role_grant_organisation_key":     {problem.Conflict, "body.organisation", "the token has this role on this organisation already"},
+	"role_grant_prefix_key":           {problem.Conflict, "body.prefix", "the token has this role on this prefix already"},
+	"role_grant_organisation_id_fkey": {problem.Conflict, "body.organisation", "the organisation was deleted meanwhile: name another"},
+	"api_token_module":                {problem.Invalid, "body.module", "the role module and the module's name go together"},
 }
 
 // existingKey is in PostgreSQL's detail of an exclusion: the prefix in the way.

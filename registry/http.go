@@ -120,6 +120,7 @@ func (s *service) routes() []func() {
 		s.ptrRoutes,
 		s.anycastRoutes,
 		s.tokenRoutes,
+		s.grantRoutes,
 		s.sourceRoutes,
 		s.scanRoutes,
 		s.tupleRoutes,
@@ -207,6 +208,7 @@ func register[I, O any](s *service, o operation, handler func(context.Context, *
 		DefaultStatus: o.status, MaxBodyBytes: o.maxBody, BodyReadTimeout: -1, // entry bounds it
 		Errors: codes, RequestBody: o.body, SkipValidateBody: o.body != nil,
 		Security:    []map[string][]string{{"token": {}}},
+		Extensions:  map[string]any{"x-hubn-permission": string(o.needs)},
 		Middlewares: huma.Middlewares{s.entry(o)},
 	}
 	if o.tag != "" {

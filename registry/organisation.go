@@ -167,10 +167,11 @@ func lockOrganisation(ctx context.Context, w *writing, ref, ifMatch string) (cli
 
 type listOrganisationsInput struct {
 	PageParams
-	Text string `query:"text" maxLength:"200" doc:"Part of the handle, the name or the contact"`
+	Text string `query:"text" maxLength:"200" doc:"Part of the handle, the name or, for those who may see it, the contact"`
 }
 
-func (in *listOrganisationsInput) query() (*query, error) {
+// query leaves contacts out of the search of who may not see all of them.
+func (in *listOrganisationsInput) query(contacts bool) (*query, error) {
 	q := newQuery(sqlOrganisations)
 	var after int64
 	if ok, err := in.decode("organisations", &after); err != nil {
@@ -178,19 +179,39 @@ func (in *listOrganisationsInput) query() (*query, error) {
 	} else if ok {
 		q.and(`id > ?`, after)
 	}
-	if in.Text != "" {
+	switch {
+	case in.Text != "" && contacts:
 		q.and(`(handle ILIKE ? OR name ILIKE ? OR contact ILIKE ?)`, contains(in.Text), contains(in.Text), contains(in.Text))
+	case in.Text != "":
+		q.and(`(handle ILIKE ? OR name ILIKE ?)`, contains(in.Text), contains(in.Text))
 	}
 	q.page(`id`, in.limit())
 	return q, nil
 }
 
 func (s *service) listOrganisations(ctx context.Context, in *listOrganisationsInput) (*list[client.Organisation], error) {
-	q, err := in.query()
+	p := callOf(ctx).principal
+	q, err := in.query(p.may(readContacts))
 	if err != nil {
 		return nil, err
 	}
-	return readPage(ctx, s, q, in.limit(), scanOrganisation, func(o client.Organisation) string { return cursor("organisations", o.ID) })
+	out, err := readPage(ctx, s, q, in.limit(), scanOrganisation, func(o client.Organisation) string { return cursor("organisations", o.ID) })
+	if err != nil {
+		return nil, err
+	}
+	for i, o := range out.Body.Items {
+		out.Body.Items[i] = p.sees(o)
+	}
+	return out, nil
+}
+
+// sees is an organisation without its contact where the principal may not see it:
+// contacts are often people.
+func (p principal) sees(o client.Organisation) client.Organisation {
+	if !p.mayOn(readContacts, target{organisations: []int64{o.ID}}) {
+		o.Contact, o.ContactHidden = "", true
+	}
+	return o
 }
 
 type OrganisationPath struct {
@@ -199,9 +220,9 @@ type OrganisationPath struct {
 
 func (s *service) getOrganisation(ctx context.Context, in *OrganisationPath) (*found[client.Organisation], error) {
 	out := &found[client.Organisation]{}
-	err := s.read(ctx, func(ctx context.Context, tx *reading) (err error) {
-		out.Body, err = findOrganisation(ctx, tx, in.ID)
-		out.ETag = etag(out.Body.Revision)
+	err := s.read(ctx, func(ctx context.Context, tx *reading) error {
+		o, err := findOrganisation(ctx, tx, in.ID)
+		out.Body, out.ETag = callOf(ctx).principal.sees(o), etag(o.Revision)
 		return err
 	})
 	return out, err

@@ -126,8 +126,9 @@ func TestEveryFilterPrepares(t *testing.T) {
 	network := Network{given{text: "192.0.2.0/24"}, prefix}
 	page := func(cursor string) PageParams { return PageParams{After: cursor} }
 	lists := map[string]interface{ query() (*query, error) }{
-		"organisations":       &listOrganisationsInput{},
-		"organisations, all":  &listOrganisationsInput{PageParams: page(cursor("organisations", 1)), Text: "x"},
+		"organisations":       organisationList{&listOrganisationsInput{}, true},
+		"organisations, all":  organisationList{&listOrganisationsInput{PageParams: page(cursor("organisations", 1)), Text: "x"}, true},
+		"organisations, part": organisationList{&listOrganisationsInput{Text: "x"}, false},
 		"asns":                &listASNsInput{},
 		"asns, by id":         &listASNsInput{Organisation: "1"},
 		"asns, all":           &listASNsInput{PageParams: page(cursor("asns", 1)), Organisation: "X", Text: "x"},
@@ -144,6 +145,8 @@ func TestEveryFilterPrepares(t *testing.T) {
 		"anycast, all":        &listAnycastInput{page(cursor("anycast", prefix, 1)), network, Prefix(network), Prefix(network), "X", "x"},
 		"tokens":              &listTokensInput{},
 		"tokens, a page more": &listTokensInput{page(cursor("tokens", 1))},
+		"grants":              &listGrantsInput{},
+		"grants, all":         &listGrantsInput{page(cursor("grants", 1)), 1, "viewer", "X", network},
 	}
 	for name, list := range lists {
 		q, err := list.query()
@@ -161,3 +164,11 @@ func TestEveryFilterPrepares(t *testing.T) {
 		}
 	}
 }
+
+// organisationList is the list for those who see contacts and for those who do not.
+type organisationList struct {
+	*listOrganisationsInput
+	contacts bool
+}
+
+func (l organisationList) query() (*query, error) { return l.listOrganisationsInput.query(l.contacts) }

@@ -108,8 +108,10 @@ func TestTokensThatAreRefused(t *testing.T) {
 	}
 	// In a URL a token is worth nothing, and does not get into the log.
 	h.get("/v1/organisations?access_token="+good.Secret, token("")).wantProblem(problem.Unauthenticated)
-	h.get("/v1/organisations?token=" + good.Secret).wantProblem(problem.Invalid)
-	h.get("/v1/" + good.Secret).wantProblem(problem.NotFound)
+	// Not even beside a good one: whoever sent it should learn that it is burnt.
+	h.get("/v1/organisations?token=" + good.Secret).wantProblem(problem.Unauthenticated)
+	h.get("/v1/organisations?text=%68ubn_" + good.Secret[len(tokenPrefix):]).wantProblem(problem.Unauthenticated)
+	h.get("/v1/" + good.Secret).wantProblem(problem.Unauthenticated)
 	h.get("/v1/organisations", header{"X-Request-Id", good.Secret[:64]}).want(200)
 }
 

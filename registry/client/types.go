@@ -82,11 +82,13 @@ func ParseASN(s string) (ASN, error) {
 
 // Organisation holds resources.
 type Organisation struct {
-	ID       int64  `json:"id"`
-	Handle   string `json:"handle"`
-	Name     string `json:"name"`
-	Contact  string `json:"contact"`
-	Revision int64  `json:"revision"`
+	ID      int64  `json:"id"`
+	Handle  string `json:"handle"`
+	Name    string `json:"name"`
+	Contact string `json:"contact"`
+	// ContactHidden says that the contact is left out: the caller may not see it.
+	ContactHidden bool  `json:"contact_hidden,omitempty"`
+	Revision      int64 `json:"revision"`
 }
 
 // ASNHolder is an autonomous system number and who holds it.
