@@ -57,6 +57,7 @@ func Commands(w Wiring) []*cobra.Command {
 		s.eventsCommand(),
 		s.outboxCommand(),
 		s.tokenCommand(),
+		s.grantCommand(),
 	}
 }
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -60,6 +61,7 @@ type field struct {
 type filter struct {
 	flag, usage string
 	values      []string
+	query       string // the parameter, where it is not named like the flag
 }
 
 func (n *noun[T]) command() *cobra.Command {
@@ -75,8 +77,9 @@ func (n *noun[T]) listCommand() *cobra.Command {
 		Args:  n.shell.arguments(0, 0, ""),
 	}
 	flags := cmd.Flags()
-	values := map[string]*string{}
+	values, parameters := map[string]*string{}, map[string]string{}
 	for _, f := range n.filters {
+		parameters[f.flag] = cmp.Or(f.query, strings.ReplaceAll(f.flag, "-", "_"))
 		values[f.flag] = flags.String(f.flag, "", f.usage)
 		if f.values != nil {
 			_ = cmd.RegisterFlagCompletionFunc(f.flag, cobra.FixedCompletions(f.values, cobra.ShellCompDirectiveNoFileComp))
@@ -94,7 +97,7 @@ func (n *noun[T]) listCommand() *cobra.Command {
 		query := url.Values{}
 		for name, value := range values {
 			if flags.Changed(name) {
-				query.Set(strings.ReplaceAll(name, "-", "_"), *value)
+				query.Set(parameters[name], *value)
 			}
 		}
 		l := &listing[T]{noun: n, out: out}

@@ -30,10 +30,18 @@ func (s *shell) organisation() *noun[client.Organisation] {
 		},
 		show: func(w io.Writer, o client.Organisation) {
 			pairs(w, [2]string{"id", number(o.ID)}, [2]string{"handle", o.Handle}, [2]string{"name", o.Name},
-				[2]string{"contact", o.Contact}, [2]string{"revision", number(o.Revision)})
+				[2]string{"contact", contactText(o)}, [2]string{"revision", number(o.Revision)})
 		},
 		label: func(o client.Organisation) string { return fmt.Sprintf("organisation:%d %s", o.ID, o.Handle) },
 	}
+}
+
+// contactText tells a contact that is hidden from one that there is not.
+func contactText(o client.Organisation) string {
+	if o.ContactHidden {
+		return "not shown to this token"
+	}
+	return o.Contact
 }
 
 func (s *shell) asn() *noun[client.ASNHolder] {
