@@ -85,7 +85,6 @@ func modulesCommand() *cobra.Command {
 runs, the consumers that are registered with it. ` + "`hubn wait`" + ` waits for these.`,
 		Args: noArguments,
 	}
-	cmd.AddCommand(cli.ModulesForget(wiring()))
 	c := cli.Connect(wiring(), cmd)
 	cmd.AddCommand(cli.ModulesForget(wiring()))
 	output := cli.OutputFlag(cmd)

@@ -59,7 +59,7 @@ func problemText(p *problem.Error) string {
 	var b strings.Builder
 	b.WriteString(strings.TrimSuffix(p.Detail, ": see errors"))
 	for _, f := range p.Fields {
-		if f.Message == p.Detail && f.Value == nil {
+		if f.Message == p.Detail && (f.Value == nil || strings.Contains(p.Detail, fmt.Sprint(f.Value))) {
 			continue
 		}
 		fmt.Fprintf(&b, "\n  %s: %s", fieldName(f.Location), f.Message)

@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"maps"
+	"slices"
+	"strings"
 	"sync/atomic"
 
 	"github.com/spf13/cobra"
@@ -24,7 +27,8 @@ type imported struct {
 	client.ImportResult
 	Files        int `json:"files"`
 	SkippedFiles int `json:"skipped_files"`
-	OtherObjects int `json:"other_objects"`
+	// OtherObjects are of classes that HubN does not take, by class.
+	OtherObjects map[rpsl.Class]int `json:"other_objects,omitempty"`
 }
 
 func (s *shell) importRPSLCommand() *cobra.Command {
@@ -33,8 +37,10 @@ func (s *shell) importRPSLCommand() *cobra.Command {
 		Use:   "rpsl PATH...|-",
 		Short: "Import RPSL objects: inetnum, inet6num, route, route6, aut-num",
 		Long: `Read RPSL objects from files, folders with everything under them, gzip, or standard
-input (-), and import them in one transaction. Files that do not begin with an
-RPSL class are skipped and counted.
+input (-), and import them in one transaction: inetnum and inet6num with their name
+servers (nserver, ds-rdata), holder (org, else mnt-by) and status, route, route6 and
+aut-num. Objects of other classes are left out and counted. Files that do not begin
+with an RPSL class are skipped and counted; it is an error if none does.
 
 An object replaces the earlier state of its key. One with a delete: attribute is
 removed. An object that cannot be taken is named with its line and the reason, and
@@ -49,7 +55,7 @@ input again changes nothing.`,
 	out := OutputFlag(cmd)
 	flags := cmd.Flags()
 	flags.BoolVar(&o.DryRun, "dry-run", false, "change nothing, and show what would change")
-	flags.BoolVar(&o.Prune, "prune", false, "make the Registry equal to the input: prefixes, routes and AS numbers that it does not name go")
+	flags.BoolVar(&o.Prune, "prune", false, "make the Registry equal to the input: prefixes, routes and AS numbers that it does not name are deleted; look with --dry-run first")
 	flags.StringArrayVar(&o.OwnNameServers, "own-nameserver", nil,
 		"HubN's own name server, or a pattern such as '*.example.net': a prefix whose name servers all match is hosted, not delegated (may be repeated)")
 	flags.StringVar(&o.Reason, "reason", "", "why, for the change log")
@@ -72,7 +78,7 @@ input again changes nothing.`,
 		if err != nil {
 			return c.explain(err)
 		}
-		done := imported{result, tally.Files, tally.SkippedFiles, tally.OtherObjects}
+		done := imported{result, tally.Files, tally.SkippedFiles, tally.Others}
 		if err := out.Print(done, func(w io.Writer) { printImport(w, done) }); err != nil {
 			return err
 		}
@@ -99,6 +105,10 @@ func readObjects(paths []string, stdin io.Reader, tally *rpsl.Tally, bar *progre
 				return
 			}
 		}
+		if tally.Files == 0 {
+			yield(client.ImportObject{}, fmt.Errorf("no RPSL in %s: a file begins with an attribute such as inetnum, inet6num, route, route6 or aut-num; nothing was imported",
+				strings.Join(paths, ", ")))
+		}
 	}
 }
 
@@ -114,8 +124,8 @@ func printImport(w io.Writer, r imported) {
 	if r.SkippedFiles > 0 {
 		fmt.Fprintf(w, "; %s not RPSL and skipped", count(r.SkippedFiles, "file"))
 	}
-	if r.OtherObjects > 0 {
-		fmt.Fprintf(w, "; %s of other classes left out", count(r.OtherObjects, "object"))
+	if len(r.OtherObjects) > 0 {
+		fmt.Fprintf(w, "; left out: %s", classCounts(r.OtherObjects))
 	}
 	fmt.Fprintf(w, "\n%s: %d added, %d changed, %d deleted; %s unchanged, %s refused (%s)\n",
 		verb("imported", "dry run, nothing was changed"), r.Added, r.Changed, r.Deleted,
@@ -136,6 +146,15 @@ func printImport(w io.Writer, r imported) {
 		}
 		fmt.Fprintf(w, "refused: %s\n", refusalText(f))
 	}
+}
+
+// classCounts lists classes that are not taken: 2 domain, 1 person.
+func classCounts(others map[rpsl.Class]int) string {
+	var parts []string
+	for _, class := range slices.Sorted(maps.Keys(others)) {
+		parts = append(parts, fmt.Sprintf("%d %s", others[class], class))
+	}
+	return strings.Join(parts, ", ")
 }
 
 func printImportKinds(w io.Writer, r client.ImportResult) {
@@ -171,7 +190,7 @@ func printImportChanges(w io.Writer, r client.ImportResult) {
 func refusalText(f client.ImportRefusal) string {
 	text := place(f.File, f.Line)
 	if f.Class != "" {
-		text += f.Class + " " + f.Key + ": "
+		text += strings.TrimSpace(f.Class+" "+f.Key) + ": "
 	}
 	return text + f.Reason
 }

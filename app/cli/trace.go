@@ -53,7 +53,7 @@ anycast:5, organisation:3 or a handle.`,
 }
 
 func printTrace(w io.Writer, t client.Trace, all bool) {
-	fmt.Fprintf(w, "%s  %s\n\n", title(t.Resource, t.Label), t.Overall)
+	fmt.Fprintf(w, "%s  %s\n\n", title(t.Resource, t.Label), overallText(t.State))
 	printState(w, t.State)
 	steps := timeline(t)
 	if hidden := len(steps) - traceSteps; hidden > 0 && !all {
@@ -77,6 +77,15 @@ func printTrace(w io.Writer, t client.Trace, all bool) {
 	tab.end()
 }
 
+// overallText is the overall word. Where no module consumes the resource,
+// published is all that it can be: nobody applies it.
+func overallText(s client.State) string {
+	if s.Overall == client.OverallApplied && len(s.Consumers)+len(s.Waiting) == 0 {
+		return "published"
+	}
+	return string(s.Overall)
+}
+
 // printState is requested, published and observed, side by side.
 func printState(w io.Writer, s client.State) {
 	requested := fmt.Sprintf("version %d, committed %s", s.Version, moment(s.Requested))
@@ -96,7 +105,7 @@ func printState(w io.Writer, s client.State) {
 		}
 		tab.end()
 	} else {
-		fmt.Fprintln(w, "no module has registered for it")
+		fmt.Fprintln(w, "no module that would apply it has registered")
 	}
 	for _, o := range s.Observations {
 		fmt.Fprintf(w, "%s sees %s: %s at %s %s\n", o.Module, o.Subject, o.State, moment(o.ObservedAt), detailText(o.Detail))

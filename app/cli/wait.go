@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,6 +30,8 @@ type waited struct {
 	Took     client.Seconds   `json:"took_seconds"`
 	// Blocked says what it waited for when it gave up.
 	Blocked []string `json:"blocked,omitempty"`
+	// Modules have it in effect; with none, it is published and nobody applies it.
+	Modules []string `json:"modules"`
 }
 
 func (s *shell) waitCommand() *cobra.Command {
@@ -59,7 +62,7 @@ The exit status is 1 when the timeout passes first.`,
 			ctx, cancel = context.WithTimeoutCause(ctx, timeout, errWaited)
 			defer cancel()
 		}
-		w := &waiter{client: cl, bar: newProgress(cmd.ErrOrStderr(), "waiting"), begun: time.Now()}
+		w := &waiter{client: cl, bar: newProgress(cmd.ErrOrStderr(), "waiting"), begun: time.Now(), result: waited{Modules: []string{}}}
 		if len(args) == 0 {
 			err = w.everything(ctx)
 		} else {
@@ -81,9 +84,14 @@ func (s *shell) endWait(c *Connection, out *Output, w *waiter, timeout time.Dura
 	case err == nil:
 		w.result.Done, w.result.Blocked = true, nil
 		return out.Print(w.result, func(to io.Writer) {
-			what := "everything committed before is in effect"
+			what := "everything committed before"
 			if w.result.Resource != nil {
-				what = fmt.Sprintf("%s version %d is in effect", w.result.Resource, w.result.Version)
+				what = fmt.Sprintf("%s version %d", w.result.Resource, w.result.Version)
+			}
+			if len(w.result.Modules) == 0 {
+				what += " is published; no module that would apply it has registered"
+			} else {
+				what += " is in effect"
 			}
 			fmt.Fprintf(to, "%s (%s)\n", what, span(w.result.Took.Duration()))
 		})
@@ -143,6 +151,10 @@ func (w *waiter) everything(ctx context.Context) error {
 			return false, err
 		}
 		w.result.Blocked = barrierBlocks(barrier)
+		w.result.Modules = w.result.Modules[:0]
+		for _, m := range barrier.Modules {
+			w.result.Modules = append(w.result.Modules, m.Module)
+		}
 		switch {
 		case !barrier.Raised:
 			w.bar.at("publishing", first-barrier.Ahead, first)
@@ -170,6 +182,12 @@ func (w *waiter) one(ctx context.Context, name string) error {
 			return false, err
 		}
 		w.result.Blocked = w.stateBlocks(state)
+		w.result.Modules = append(w.result.Modules[:0], state.Waiting...)
+		for _, a := range state.Consumers {
+			if !slices.Contains(w.result.Modules, a.Module) {
+				w.result.Modules = append(w.result.Modules, a.Module)
+			}
+		}
 		if state.Published < w.result.Version {
 			w.bar.at("publishing", 0, 0)
 			return false, nil

@@ -482,7 +482,7 @@ func TestPruneHoldsAClassOfWhichAnObjectIsUnreadable(t *testing.T) {
 			plan := r.plan(test.text + "aut-num: AS2\n")
 			var held []string
 			for _, refusal := range plan.Refused {
-				if strings.Contains(refusal.Reason, "1 that are not in the input were not pruned") {
+				if strings.Contains(refusal.Reason, "1 that are not in the input were kept") {
 					held = append(held, string(refusal.Class))
 				}
 			}

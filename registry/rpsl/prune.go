@@ -160,7 +160,7 @@ func (s *spared) refusals() []*Refusal {
 	for _, class := range slices.Sorted(maps.Keys(s.held)) {
 		r := s.unreadable[class]
 		refused = append(refused, &Refusal{Class: class, Reason: fmt.Sprintf(
-			"%d that are not in the input were not pruned: the object at %s:%d could not be read and may be one of them; correct it",
+			"%d that are not in the input were kept: the object at %s:%d could not be read and may be one of them; correct it",
 			s.held[class], r.File, r.Line)})
 	}
 	return refused

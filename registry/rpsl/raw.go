@@ -19,8 +19,8 @@ type Tally struct {
 	// Files were read; SkippedFiles do not begin with an RPSL class attribute.
 	Files        int `json:"files"`
 	SkippedFiles int `json:"skipped_files"`
-	// Objects are of the classes that HubN takes; OtherObjects are of other
-	// classes of RPSL.
-	Objects      int `json:"objects"`
-	OtherObjects int `json:"other_objects"`
+	// Objects are of the classes that HubN takes; Others are how many there are
+	// of each other class of RPSL.
+	Objects int           `json:"objects"`
+	Others  map[Class]int `json:"others,omitempty"`
 }

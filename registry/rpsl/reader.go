@@ -168,7 +168,10 @@ func (s *scanner) finish(emit func(Raw) bool) bool {
 	s.open = false
 	s.text.Reset()
 	if s.class.Known() && !s.class.Taken() {
-		s.tally.OtherObjects++
+		if s.tally.Others == nil {
+			s.tally.Others = map[Class]int{}
+		}
+		s.tally.Others[s.class]++
 		return true
 	}
 	s.tally.Objects++
