@@ -190,7 +190,7 @@ the last 30m.`,
 
 // past reads a time, or a duration before now.
 func (s *shell) past(text string, now time.Time) (time.Time, error) {
-	if d, err := time.ParseDuration(text); err == nil {
+	if d, err := duration(text); err == nil {
 		if d < 0 {
 			d = -d
 		}

@@ -158,12 +158,12 @@ func mayText(t client.Token, grants []client.Grant) string {
 
 // future reads a time, or a duration from now.
 func (s *shell) future(text string, now time.Time) (time.Time, error) {
-	if d, err := time.ParseDuration(text); err == nil && d > 0 {
+	if d, err := duration(text); err == nil && d > 0 {
 		return now.Add(d), nil
 	}
 	t, err := s.past(text, now)
 	if err != nil || !t.After(now) {
-		return time.Time{}, s.usage("%q is not a time to come: write 720h, or 2026-12-31T00:00:00Z", text)
+		return time.Time{}, s.usage("%q is not a time to come: write 30d, 720h, or 2026-12-31T00:00:00Z", text)
 	}
 	return t, nil
 }
