@@ -45,6 +45,7 @@ const (
 	readHistory   permission = "read the change log"
 	writeNouns    permission = "write nouns"
 	allocate      permission = "allocate free space"
+	releaseSpace  permission = "release quarantined space"
 	certify       permission = "certify" // certificate authorities, certificates, revocations
 	readSources   permission = "read sources"
 	report        permission = "report" // reports, observations, heartbeats, regressions
@@ -70,6 +71,7 @@ var access = map[permission][]role{
 	readHistory:   {roleAdmin, roleOperator, roleAuditor},
 	writeNouns:    {roleAdmin, roleOperator, roleMember},
 	allocate:      {roleAdmin, roleOperator, roleAllocator, roleMember},
+	releaseSpace:  {roleAdmin, roleOperator},
 	certify:       {roleAdmin, roleOperator, roleAuthority},
 	readSources:   {roleAdmin, roleOperator, roleAuditor, roleViewer, roleModule},
 	report:        {roleAdmin, roleModule},
@@ -108,6 +110,7 @@ var reaches = map[permission]reach{
 	readHistory:  inside,
 	writeNouns:   inside,
 	allocate:     inside,
+	releaseSpace: inside,
 	certify:      inside,
 }
 

@@ -21,6 +21,7 @@ var wantAccess = map[permission][]string{
 	readHistory:   {"W", "WG", ".", ".", ".", "WG", ".", "."},
 	writeNouns:    {"W", "WG", ".", ".", "G", ".", ".", "."},
 	allocate:      {"W", "WG", ".", "G", "G", ".", ".", "."},
+	releaseSpace:  {"W", "WG", ".", ".", ".", ".", ".", "."},
 	certify:       {"W", "WG", "WG", ".", ".", ".", ".", "."},
 	readSources:   {"W", "W", ".", ".", ".", "W", "W", "W"},
 	report:        {"W", ".", ".", ".", ".", ".", ".", "W"},

@@ -221,10 +221,16 @@ func (s *service) sawLineage(ctx context.Context, lineage string) {
 
 // worthRetrying are the errors after which the same transaction may succeed:
 // deadlock, serialization failure, a sibling that another created meanwhile
-// (then it is the parent or a child next time), a connection that was dead
-// before anything was sent.
+// (then it is the parent or a child next time), space that another took meanwhile,
+// a connection that was dead before anything was sent.
 func worthRetrying(err error) bool {
-	var refused *pgconn.PgError
+	var (
+		refused *pgconn.PgError
+		race    racedError
+	)
+	if errors.As(err, &race) {
+		return true
+	}
 	if errors.As(err, &refused) {
 		switch refused.Code {
 		case "40P01", "40001", "23P01":

@@ -117,6 +117,7 @@ func (s *service) routes() []func() {
 		s.organisationRoutes,
 		s.asnRoutes,
 		s.prefixRoutes,
+		s.allocationRoutes,
 		s.ptrRoutes,
 		s.anycastRoutes,
 		s.tokenRoutes,

@@ -116,6 +116,9 @@ func (s *service) upkeep(ctx context.Context) error {
 			full = tag.RowsAffected() == purgeBatch
 		}
 	}
+	if err := s.sweepQuarantine(ctx); err != nil {
+		return fmt.Errorf("sweep the quarantine: %w", err)
+	}
 	for full := true; full; {
 		var purged int
 		if err := db.pool.QueryRow(ctx, sqlPurgeTombstones, s.settings.TombstoneRetention, purgeBatch).Scan(&purged); err != nil {

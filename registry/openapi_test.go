@@ -138,7 +138,21 @@ func TestTheClientCallsWhatTheDocumentDescribes(t *testing.T) {
 		"ImportRPSL": func() {
 			_, _ = c.ImportRPSL(ctx, client.ImportOptions{}, func(func(client.ImportObject, error) bool) {}, nil)
 		},
-		"Get": func() { _, _ = c.Get(ctx, "/v1/prefixes/1", nil) },
+		"NextFree": func() {
+			_, _, _ = c.NextFree(ctx, "1", client.Write{IdempotencyKey: "k"}, map[string]any{"length": 24})
+		},
+		"Split": func() { _, _, _ = c.Split(ctx, "1", client.Write{IfMatch: "1"}, 24) },
+		"Merge": func() { _, _, _ = c.Merge(ctx, "1", client.Write{IfMatch: "1"}, []string{"2"}) },
+		"Resize": func() {
+			_, _, _ = c.Resize(ctx, "1", client.Write{IfMatch: "1"}, netip.MustParsePrefix("192.0.2.0/24"))
+		},
+		"ResizeTo":          func() { _, _, _ = c.ResizeTo(ctx, "1", client.Write{IfMatch: "1"}, 24) },
+		"Move":              func() { _, _, _ = c.Move(ctx, "1", client.Write{IfMatch: "1"}, netip.MustParsePrefix("192.0.2.0/24")) },
+		"MoveInto":          func() { _, _, _ = c.MoveInto(ctx, "1", client.Write{IfMatch: "1"}, "2") },
+		"FreeSpace":         func() { _, _ = c.FreeSpace(ctx, "1", 24, "a", 1) },
+		"Utilisation":       func() { _, _ = c.Utilisation(ctx, "1") },
+		"ReleaseQuarantine": func() { _ = c.ReleaseQuarantine(ctx, 1, client.Write{Reason: "r", DryRun: true}) },
+		"Get":               func() { _, _ = c.Get(ctx, "/v1/prefixes/1", nil) },
 		"Create": func() {
 			_, _ = c.Create(ctx, "/v1/prefixes", client.Write{Reason: "r", DryRun: true, IdempotencyKey: "k"}, client.Prefix{}, nil)
 		},

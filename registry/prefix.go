@@ -32,7 +32,7 @@ func (s *service) prefixRoutes() {
 	}, s.getPrefix)
 	register(s, operation{
 		method: http.MethodPatch, path: "/v1/prefixes/{id}", id: "change-prefix", tag: tag,
-		summary: "Change a prefix's holder, kind, status, routing or reverse DNS", needs: writeNouns, problems: changeProblems,
+		summary: "Change a prefix's holder, kind, status, routing, reverse DNS or place", needs: writeNouns, problems: changeProblems,
 		body: patchBody[*prefixInput](s),
 	}, s.changePrefix)
 	register(s, operation{
@@ -237,9 +237,11 @@ func (s *service) changePrefix(ctx context.Context, in *changePrefixInput) (*ans
 			return m, err
 		}
 		if next.Prefix.value != p.Prefix {
-			return m, invalid("body.prefix", next.Prefix.text, "the prefix itself does not change: create %s and delete %s", next.Prefix.value, p.Prefix)
+			err = relocate(ctx, w, p, next)
+		} else if err = stays(ctx, w, p, next); err == nil {
+			err = updatePrefix(ctx, w, p, next)
 		}
-		if err := updatePrefix(ctx, w, p, next); err != nil {
+		if err != nil {
 			return m, err
 		}
 		p, err = onePrefix(ctx, w, sqlPrefixByID, p.ID)

@@ -17,6 +17,8 @@ import (
 // prefixInput is what a client writes of a prefix.
 type prefixInput struct {
 	Prefix Prefix `json:"prefix"`
+	// ParentID is never filled from a prefix that exists: the tree says it.
+	ParentID *int64 `json:"parent_id,omitempty" minimum:"1" doc:"The prefix that it is to lie in; refused unless that is the longest one around it"`
 	OrganisationRef
 	Kind    string       `json:"kind,omitempty" enum:"container,allocation,assignment,reserved" doc:"assignment if it is left out"`
 	Status  string       `json:"status,omitempty" enum:"planned,active,retired" doc:"active if it is left out"`

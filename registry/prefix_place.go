@@ -92,6 +92,9 @@ func insertPrefix(ctx context.Context, w *writing, in *prefixInput) (id int64, e
 	if err != nil {
 		return 0, err
 	}
+	if err := in.inParent(at); err != nil {
+		return 0, err
+	}
 	if len(at.children) > 0 {
 		w.deferred = true
 		if _, err := w.Exec(ctx, sqlPlacingDeferred); err != nil {
@@ -115,7 +118,7 @@ func adopt(ctx context.Context, w *writing, id int64, p netip.Prefix, holder *in
 	if at.parent == nil {
 		return nil // what lies in a prefix lay in its parent before
 	}
-	if _, err := w.Exec(ctx, sqlAdoptPTR, id, p, at.parent, p.Addr(), netipx.PrefixLastIP(p)); err != nil {
+	if err := adoptPTR(ctx, w, id, p, *at.parent); err != nil {
 		return err
 	}
 	var (
@@ -132,5 +135,11 @@ func adopt(ctx context.Context, w *writing, id int64, p netip.Prefix, holder *in
 		return err
 	}
 	_, err = w.Exec(ctx, sqlAdoptAnycast, id, p, at.parent)
+	return err
+}
+
+// adoptPTR takes over the PTR records that lay right inside the parent.
+func adoptPTR(ctx context.Context, w *writing, id int64, p netip.Prefix, parent int64) error {
+	_, err := w.Exec(ctx, sqlAdoptPTR, id, p, parent, p.Addr(), netipx.PrefixLastIP(p))
 	return err
 }

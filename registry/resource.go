@@ -50,24 +50,27 @@ const dependantsShown = 20
 // dependants refuses a deletion as long as others need the resource. sql answers
 // rows of kind, key, label and the number of all rows.
 func dependants(ctx context.Context, q querier, label, advice, sql string, id any) error {
-	rows, err := q.Query(ctx, sql, id, dependantsShown)
-	if err != nil {
-		return err
-	}
-	var (
-		kind, key, name string
-		count           int64
-		shown           []client.Candidate
-	)
-	if _, err = pgx.ForEachRow(rows, []any{&kind, &key, &name, &count}, func() error {
-		shown = append(shown, client.Candidate{Resource: client.Resource{Kind: client.Kind(kind), Key: key}, Label: name})
-		return nil
-	}); err != nil || count == 0 {
+	shown, count, err := findDependants(ctx, q, sql, id, dependantsShown)
+	if err != nil || count == 0 {
 		return err
 	}
 	first := shown[0]
 	return problem.New(problem.Conflict, "%s is still needed by %s (%s first): %s", label, counted64(count, "resource"), first.Label, advice).
 		With("dependants", shown).With("dependants_count", count)
+}
+
+// findDependants reads rows of kind, key, label and the number of all rows.
+func findDependants(ctx context.Context, q querier, sql string, args ...any) (shown []client.Candidate, count int64, err error) {
+	rows, err := q.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, 0, err
+	}
+	var kind, key, name string
+	_, err = pgx.ForEachRow(rows, []any{&kind, &key, &name, &count}, func() error {
+		shown = append(shown, client.Candidate{Resource: client.Resource{Kind: client.Kind(kind), Key: key}, Label: name})
+		return nil
+	})
+	return shown, count, err
 }
 
 func counted64(n int64, noun string) string {
