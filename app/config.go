@@ -166,7 +166,7 @@ func (c *Config) validate() error {
 	if c.Redis.Prefix == "" || strings.ContainsAny(c.Redis.Prefix, "{} \t\n") {
 		refuse("redis.prefix", c.Redis.Prefix, "write a word without blanks and braces: those mark the hash slot in Redis Cluster")
 	}
-	wrong = append(wrong, c.validateURLs(), c.Outbox.Settings.Validate())
+	wrong = append(wrong, c.validateURLs(), c.Registry.Settings.Validate(), c.Outbox.Settings.Validate())
 	for _, s := range settings(c) {
 		// Bounds and timeouts: none of the Registry's can be off.
 		if strings.HasPrefix(s.path, "registry.") && s.value.CanInt() && s.value.Int() <= 0 {

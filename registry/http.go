@@ -79,6 +79,9 @@ type service struct {
 	static  staticTokens
 	logins  *loginLimiter
 
+	publicQueries *queryLimiter
+	whoisAddress  text // where whois listens
+
 	mux   *http.ServeMux
 	api   huma.API
 	needs map[string]permission // of every operation
@@ -98,6 +101,7 @@ func newService(o Options) *service {
 		metrics:        newMetrics(o.Metrics),
 		static:         newStaticTokens(o.StaticTokens),
 		logins:         newLoginLimiter(o.Settings.LoginFailuresPerMinute, o.Clock),
+		publicQueries:  newQueryLimiter(o.Settings.PublicQueriesPerMinute, o.Clock),
 		mux:            http.NewServeMux(),
 		needs:          map[string]permission{},
 		bodyTimeout:    defaultBodyTimeout,
@@ -138,6 +142,7 @@ func (s *service) routes() []func() {
 		s.outboxRoutes,
 		s.importRoutes,
 		s.exportRoutes,
+		s.rdapRoutes,
 		s.rpslRoutes,
 	}
 }

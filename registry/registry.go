@@ -94,11 +94,19 @@ func (r *Registry) Run(ctx context.Context, ready func()) error {
 		return fmt.Errorf("registry: %w", err)
 	}
 	defer db.close()
+	whois, err := s.listenWhois(ctx)
+	if err != nil {
+		r.say(false, err.Error())
+		return fmt.Errorf("registry: %w", err)
+	}
 	s.db.Store(db)
 	defer s.db.Store(nil)
 	work, ctx := errgroup.WithContext(ctx)
 	work.Go(func() error { return s.wake.run(ctx) })
 	work.Go(func() error { return s.maintain(ctx) })
+	if whois != nil {
+		work.Go(func() error { return s.serveWhois(ctx, whois) })
+	}
 	r.say(true, "")
 	ready()
 	err = work.Wait()
@@ -113,6 +121,9 @@ func (r *Registry) Run(ctx context.Context, ready func()) error {
 func (r *Registry) Status() module.Status {
 	status := *r.status.Load()
 	status.Detail = map[string]any{"lineage": r.service.lineage.get()}
+	if address := r.service.whoisAddress.get(); address != "" {
+		status.Detail["whois_address"] = address
+	}
 	if trouble := r.service.trouble.get(); status.Ready && trouble != "" {
 		status.Reason = trouble
 	}
@@ -124,7 +135,9 @@ func (r *Registry) say(ready bool, reason string) {
 }
 
 // Routes implements module.Server.
-func (r *Registry) Routes() []string { return []string{"/v1/", "/openapi.json", "/docs"} }
+func (r *Registry) Routes() []string {
+	return []string{"/v1/", "/openapi.json", "/docs", "/rdap", "/rdap/"}
+}
 
 // ServeHTTP implements module.Server.
 func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) { r.service.ServeHTTP(w, req) }

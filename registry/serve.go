@@ -198,6 +198,10 @@ func requestID(r *http.Request) string {
 	if id := r.Header.Get("X-Request-Id"); requestIDPattern.MatchString(id) {
 		return redact(id)
 	}
+	return newRequestID()
+}
+
+func newRequestID() string {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // never fails (crypto/rand)
 	return hex.EncodeToString(b[:])

@@ -1,6 +1,12 @@
 package registry
 
-import "time"
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"time"
+)
 
 // Settings are the Registry's part of the configuration.
 type Settings struct {
@@ -23,6 +29,18 @@ type Settings struct {
 	// LoginFailuresPerMinute is how many wrong tokens one address may try in a
 	// minute before it has to wait.
 	LoginFailuresPerMinute int `yaml:"login_failures_per_minute"`
+	// RDAP is whether /rdap answers everybody what is public.
+	RDAP bool `yaml:"rdap"`
+	// RDAPURL is the URL of /rdap as the world knows it, for links; empty takes
+	// what each request names.
+	RDAPURL string `yaml:"rdap_url"`
+	// RDAPTerms is the URL of the terms of use that answers link to; empty is none.
+	RDAPTerms string `yaml:"rdap_terms"`
+	// WhoisListen is HOST:PORT where whois answers; empty runs none.
+	WhoisListen string `yaml:"whois_listen"`
+	// PublicQueriesPerMinute is how many questions one address may ask RDAP and
+	// whois in a minute without a token.
+	PublicQueriesPerMinute int `yaml:"public_queries_per_minute"`
 }
 
 // DefaultSettings fit a single machine and a registry of a million prefixes.
@@ -36,5 +54,22 @@ func DefaultSettings() Settings {
 		IdempotencyRetention:     24 * time.Hour,
 		TombstoneRetention:       30 * 24 * time.Hour,
 		LoginFailuresPerMinute:   10,
+		RDAP:                     true,
+		PublicQueriesPerMinute:   300, // a person or a script that looks things up; not one that copies everything
 	}
+}
+
+// Validate names every setting that cannot be, with its value and a way out.
+func (s Settings) Validate() error {
+	var wrong []error
+	for _, u := range []struct{ setting, value string }{{"registry.rdap_url", s.RDAPURL}, {"registry.rdap_terms", s.RDAPTerms}} {
+		parsed, err := url.Parse(u.value)
+		if u.value != "" && (err != nil || parsed.Scheme != "http" && parsed.Scheme != "https" || parsed.Host == "") {
+			wrong = append(wrong, fmt.Errorf("%s is %q: write a whole URL, such as https://rdap.example.net/rdap", u.setting, u.value))
+		}
+	}
+	if _, _, err := net.SplitHostPort(s.WhoisListen); err != nil && s.WhoisListen != "" {
+		wrong = append(wrong, fmt.Errorf("registry.whois_listen is %q: write HOST:PORT, such as 127.0.0.1:4343, or :43 for every address", s.WhoisListen))
+	}
+	return errors.Join(wrong...)
 }
