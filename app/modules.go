@@ -52,16 +52,17 @@ func newRegistry(p *process) (module.Module, error) {
 		return nil, err
 	}
 	return registry.New(registry.Options{
-		Settings:       p.config.Registry.Settings,
-		DatabaseURL:    p.database(p.config.Registry.DatabaseURL),
-		Redis:          client,
-		Names:          event.Names{Prefix: p.config.Redis.Prefix},
-		StaticTokens:   []registry.StaticToken{{Token: p.adminToken, Name: "admin", Roles: []string{"admin"}}},
-		OwnNameservers: p.config.DNS.Nameservers,
-		Log:            p.moduleLog(nameRegistry),
-		Metrics:        p.freshMetrics(nameRegistry),
-		Version:        version(),
-		Clock:          p.now,
+		Settings:        p.config.Registry.Settings,
+		DatabaseURL:     p.database(p.config.Registry.DatabaseURL),
+		Redis:           client,
+		Names:           event.Names{Prefix: p.config.Redis.Prefix},
+		StaticTokens:    []registry.StaticToken{{Token: p.adminToken, Name: "admin", Roles: []string{"admin"}}},
+		OwnNameservers:  p.config.DNS.Nameservers,
+		OutboxRetention: p.config.Outbox.Retention,
+		Log:             p.moduleLog(nameRegistry),
+		Metrics:         p.freshMetrics(nameRegistry),
+		Version:         version(),
+		Clock:           p.now,
 	}), nil
 }
 

@@ -68,6 +68,7 @@ type service struct {
 	redis          redis.UniversalClient
 	names          event.Names
 	ownNameservers []string
+	eventRetention time.Duration // of the outbox
 	log            *slog.Logger
 	clock          func() time.Time
 	metrics        *metrics
@@ -96,6 +97,7 @@ func newService(o Options) *service {
 		redis:          o.Redis,
 		names:          o.Names,
 		ownNameservers: o.OwnNameservers,
+		eventRetention: o.OutboxRetention,
 		log:            o.Log,
 		clock:          o.Clock,
 		metrics:        newMetrics(o.Metrics),

@@ -12,12 +12,8 @@ import (
 	"hubn/registry/client"
 )
 
-const (
-	// auditPoll is how often an audit that was asked for is looked after.
-	auditPoll = 200 * time.Millisecond
-	// outboxRetention is how long published events are kept: the workers' default.
-	outboxRetention = 7 * 24 * time.Hour
-)
+// auditPoll is how often an audit that was asked for is looked after.
+const auditPoll = 200 * time.Millisecond
 
 type auditInput struct {
 	Body client.OutboxAudit
@@ -132,14 +128,14 @@ func (s *service) cleanupOutbox(ctx context.Context, in *cleanupInput) (*cleanup
 	var out cleanupOutput
 	err := s.read(ctx, func(ctx context.Context, tx *reading) error {
 		out.Body = client.OutboxCleanupAnswer{Lineage: tx.Lineage, DryRun: in.Body.DryRun, Partitions: []client.OutboxPartition{}}
-		rows, err := tx.Query(ctx, sqlOldPartitions, outboxRetention)
+		rows, err := tx.Query(ctx, sqlOldPartitions, s.eventRetention)
 		if err != nil {
 			return err
 		}
 		var p client.OutboxPartition
 		var until *time.Time
 		_, err = pgx.ForEachRow(rows, []any{&p.Day, &p.Rows, &p.Unpublished, &p.Bytes, &p.Due, &until}, func() error {
-			p.Reason = partitionReason(p, until)
+			p.Reason = partitionReason(p, until, s.eventRetention)
 			out.Body.Partitions = append(out.Body.Partitions, p)
 			return nil
 		})
@@ -155,7 +151,7 @@ func (s *service) cleanupOutbox(ctx context.Context, in *cleanupInput) (*cleanup
 		}
 		var name *string
 		if err := s.record(ctx, func(ctx context.Context, tx *writing) error {
-			if err := tx.QueryRow(ctx, sqlDropPartition, outboxRetention).Scan(&name); err != nil || name == nil {
+			if err := tx.QueryRow(ctx, sqlDropPartition, s.eventRetention).Scan(&name); err != nil || name == nil {
 				return err
 			}
 			return audit(ctx, tx, "cleanup", *name, "", nil)
@@ -170,12 +166,21 @@ func (s *service) cleanupOutbox(ctx context.Context, in *cleanupInput) (*cleanup
 	return &out, nil
 }
 
-func partitionReason(p client.OutboxPartition, until *time.Time) string {
+func partitionReason(p client.OutboxPartition, until *time.Time, retention time.Duration) string {
 	switch {
 	case p.Unpublished > 0:
 		return strconv.FormatInt(p.Unpublished, 10) + " events are not published"
 	case !p.Due && until != nil:
-		return "the last of its events was published at " + until.UTC().Format(time.RFC3339) + ", less than 7 days ago"
+		return "the last of its events was published at " + until.UTC().Format(time.RFC3339) + ", less than " + span(retention) + " ago"
 	}
-	return "everything in it was published more than 7 days ago"
+	return "everything in it was published more than " + span(retention) + " ago"
+}
+
+// span is a retention in words: in days where it is whole days.
+func span(d time.Duration) string {
+	const day = 24 * time.Hour
+	if d >= day && d%day == 0 {
+		return counted(int(d/day), "day", "days")
+	}
+	return d.String()
 }

@@ -37,8 +37,11 @@ type Options struct {
 	StaticTokens []StaticToken
 	// OwnNameservers are patterns of the name servers that HubN itself runs.
 	OwnNameservers []string
-	Log            *slog.Logger
-	Metrics        prometheus.Registerer
+	// OutboxRetention is how long the outbox's workers keep published events;
+	// zero is their default, a week.
+	OutboxRetention time.Duration
+	Log             *slog.Logger
+	Metrics         prometheus.Registerer
 	// Version is HubN's, for the OpenAPI document.
 	Version string
 	// Clock is the process's clock; nil is time.Now. Durations that the
@@ -72,6 +75,9 @@ func New(o Options) *Registry {
 	}
 	if o.Clock == nil {
 		o.Clock = time.Now
+	}
+	if o.OutboxRetention == 0 {
+		o.OutboxRetention = 7 * 24 * time.Hour
 	}
 	r := &Registry{service: newService(o)}
 	r.say(false, "not started")
