@@ -111,6 +111,14 @@ func databaseProblem(err error) error {
 	return err
 }
 
+// unstorable are values that have the right form and that PostgreSQL cannot keep.
+var unstorable = map[string]string{
+	"22003": "a number is too large: write a smaller one",
+	"22008": "a time or a duration is out of range: write one of these centuries",
+	"22021": "a text holds the character NUL, or bytes that are not UTF-8: leave them out",
+	"22P05": "a text holds the character NUL: leave it out",
+}
+
 func refusedProblem(refused *pgconn.PgError, err error) error {
 	if v, ok := constraints[refused.ConstraintName]; ok {
 		message := v.message
@@ -130,6 +138,9 @@ func refusedProblem(refused *pgconn.PgError, err error) error {
 		return problem.New(problem.Unavailable, "the database took too long for this: ask for less at a time, or try again").Because(err)
 	case "55000": // what a trigger refuses, in its own words
 		return problem.New(problem.Conflict, "%s", refused.Message).Because(err)
+	}
+	if advice, ok := unstorable[refused.Code]; ok {
+		return problem.New(problem.Invalid, "%s", advice).Because(err)
 	}
 	switch refused.Code[:2] {
 	case "08", "53", "57", "25": // connection, resources, operator intervention, a standby

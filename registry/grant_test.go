@@ -29,7 +29,7 @@ func TestGrantFromCreationToDeletion(t *testing.T) {
 	check(t, "again with the key", as[client.Grant](h.post("/v1/grants?reason=new+colleague", body, idempotent("a")).want(http.StatusCreated)).ID, g.ID)
 	h.post("/v1/grants", body).wantProblem(problem.Conflict)
 	create().want(http.StatusCreated)
-	check(t, "own grants", len(as[client.Self](h.get("/v1/tokens/self", token(made.Secret)).want(200)).Grants), 2)
+	check(t, "own grants", len(as[client.Self](h.get("/v1/self", token(made.Secret)).want(200)).Grants), 2)
 	check(t, "of the organisation", len(as[client.Page[client.Grant]](h.get("/v1/grants?organisation=OWN").want(200)).Items), 1)
 	check(t, "that cover", len(as[client.Page[client.Grant]](h.get("/v1/grants?covers=192.0.2.7").want(200)).Items), 1)
 	check(t, "read", as[client.Grant](h.get(created.header.Get("Location")).want(200)) == g, true)

@@ -33,9 +33,9 @@ func (s *service) tokenRoutes() {
 		problems:    []problem.Kind{problem.TooLarge, problem.Conflict},
 	}, s.createToken)
 	register(s, operation{
-		method: http.MethodGet, path: "/v1/tokens/self", id: "get-own-token", tag: tag,
+		method: http.MethodGet, path: "/v1/self", id: "get-self", tag: tag,
 		summary: "Tell whom the caller's token stands for, and what it may", needs: readNouns,
-	}, s.getOwnToken)
+	}, s.getSelf)
 	register(s, operation{
 		method: http.MethodGet, path: "/v1/tokens/{id}", id: "get-token", tag: tag,
 		summary: "Read a token, without its secret", needs: readTokens, problems: []problem.Kind{problem.NotFound},
@@ -222,11 +222,11 @@ func (s *service) getToken(ctx context.Context, in *getTokenInput) (*found[clien
 	return out, err
 }
 
-type ownTokenOutput struct {
+type selfOutput struct {
 	Body client.Self
 }
 
-func (s *service) getOwnToken(ctx context.Context, _ *struct{}) (*ownTokenOutput, error) {
+func (s *service) getSelf(ctx context.Context, _ *struct{}) (*selfOutput, error) {
 	p := callOf(ctx).principal
 	self := client.Self{Name: p.Name, PublicID: p.TokenID, Module: p.Module, Roles: []string{}, Grants: []client.Scope{}}
 	for _, r := range p.Roles {
@@ -235,7 +235,7 @@ func (s *service) getOwnToken(ctx context.Context, _ *struct{}) (*ownTokenOutput
 	for _, g := range p.Grants {
 		self.Grants = append(self.Grants, client.Scope{Role: string(g.Role), OrganisationID: g.Organisation, Prefix: g.Prefix})
 	}
-	return &ownTokenOutput{Body: self}, nil
+	return &selfOutput{Body: self}, nil
 }
 
 // A token takes no Idempotency-Key: the answer, with the secret, would be kept.

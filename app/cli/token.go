@@ -270,7 +270,7 @@ func (s *shell) tokenShowCommand() *cobra.Command {
 // showSelf tells whom the token in use stands for.
 func (s *shell) showSelf(ctx context.Context, cl *client.Client, out *Output) error {
 	var self client.Self
-	if _, err := cl.Get(ctx, "/v1/tokens/self", &self); err != nil {
+	if _, err := cl.Get(ctx, "/v1/self", &self); err != nil {
 		return err
 	}
 	return out.Print(self, func(w io.Writer) {

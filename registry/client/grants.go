@@ -19,7 +19,7 @@ type Grant struct {
 	CreatedAt      time.Time    `json:"created_at"`
 }
 
-// Self is who a token stands for: the answer of GET /v1/tokens/self.
+// Self is who a token stands for: the answer of GET /v1/self.
 type Self struct {
 	Name     string   `json:"name"`                // the actor in the change log
 	PublicID string   `json:"public_id,omitempty"` // empty for a token of the process
