@@ -81,7 +81,7 @@ func (in *listPrefixesInput) inTree(q *query) {
 		q.and(`p.prefix = ?::cidr`, p)
 	}
 	if p := in.Longest.value; p.IsValid() {
-		q.and(`p.id = (SELECT id FROM registry.prefix_covering(?::cidr, false))`, p)
+		q.and(`p.prefix = (SELECT c.prefix FROM registry.prefix c WHERE c.prefix = ANY(?::cidr[]) ORDER BY masklen(c.prefix) DESC LIMIT 1)`, covering(p))
 	}
 }
 

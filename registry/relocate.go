@@ -82,7 +82,12 @@ WHERE id = $1`
 // relocate gives a locked prefix the place and the settings of next.
 func relocate(ctx context.Context, w *writing, p client.Prefix, next *prefixInput) error {
 	to := next.Prefix.value
-	if err := w.allowOn(ctx, writeNouns, target{organisations: []int64{p.OrganisationID, 0}, prefixes: []netip.Prefix{p.Prefix, to}}); err != nil {
+	holder, err := next.find(ctx, w)
+	if err != nil {
+		return err
+	}
+	// The new space is somebody's already, where it lies in a prefix: 0 asks them.
+	if err := w.allowOn(ctx, writeNouns, target{organisations: []int64{p.OrganisationID, holderID(holder), 0}, prefixes: []netip.Prefix{p.Prefix, to}}); err != nil {
 		return err
 	}
 	if to.Addr().Is4() != p.Prefix.Addr().Is4() {
@@ -106,7 +111,7 @@ func relocate(ctx context.Context, w *writing, p client.Prefix, next *prefixInpu
 			p.Prefix, to, counted64(count, "prefix"), isAre(count), others[0].Label).
 			At("body.prefix", "others have space in it", to.String()).With("in_the_way", others).With("in_the_way_count", count)
 	}
-	return carryOut(ctx, w, p, next)
+	return carryOut(ctx, w, p, next, holder)
 }
 
 func isAre(n int64) string {
@@ -117,17 +122,13 @@ func isAre(n int64) string {
 }
 
 // carryOut does what relocate found possible.
-func carryOut(ctx context.Context, w *writing, p client.Prefix, next *prefixInput) error {
+func carryOut(ctx context.Context, w *writing, p client.Prefix, next *prefixInput, holder *int64) error {
 	to := next.Prefix.value
 	at, err := newParent(ctx, w, p.ID, to)
 	if err != nil {
 		return err
 	}
 	if err := next.inParent(at); err != nil {
-		return err
-	}
-	holder, err := next.find(ctx, w)
-	if err != nil {
 		return err
 	}
 	if holderID(holder) != p.OrganisationID {

@@ -6,6 +6,15 @@ CREATE INDEX prefix_parent ON registry.prefix (parent_id, prefix);
 CREATE INDEX prefix_retired ON registry.prefix (parent_id, prefix) WHERE status = 'retired';
 CREATE INDEX prefix_pool ON registry.prefix (prefix) WHERE kind IN ('container', 'allocation');
 
+-- Most prefixes have neither name servers nor DS records: then no function is called,
+-- which halves what a row costs.
+ALTER TABLE registry.prefix
+  DROP CONSTRAINT prefix_name_servers_valid,
+  DROP CONSTRAINT prefix_ds_valid,
+  ADD CONSTRAINT prefix_name_servers_valid CHECK (cardinality(name_servers) = 0
+    OR cardinality(name_servers) <= 16 AND registry.hostnames_valid(name_servers)),
+  ADD CONSTRAINT prefix_ds_valid CHECK (ds = '[]' OR registry.ds_valid(ds));
+
 -- Space that somebody had until a moment ago: what modules derived from it (a ROA,
 -- a zone) may still be in the world. It is not offered to anybody else before every
 -- module that was registered by then has reported it withdrawn.

@@ -23,8 +23,9 @@ type group func(ctx context.Context, b *bench) error
 
 // groups are what can be measured, by name.
 var groups = map[string]group{
-	"dev":    devGroup,
-	"outbox": inTurn(outboxGroup, consumerGroup),
+	"dev":      devGroup,
+	"outbox":   inTurn(outboxGroup, consumerGroup),
+	"registry": registryGroup,
 }
 
 // inTurn is a group of several, each on servers of its own.
