@@ -162,7 +162,7 @@ func TestTheClientCallsWhatTheDocumentDescribes(t *testing.T) {
 		"Delete": func() { _, _ = c.Delete(ctx, "/v1/prefixes/1", client.Write{Reason: "r", DryRun: true, IfMatch: "1"}) },
 	}
 	// These send what they are told to.
-	told := []string{"In", "URL", "Close", "Raw", "Open"}
+	told := []string{"In", "URL", "Close", "Raw", "Open", "RDAP"}
 	for m := range reflect.TypeFor[*client.Client]().Methods() {
 		call, ok := calls[m.Name]
 		if !ok {

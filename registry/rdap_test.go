@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"reflect"
 	"regexp"
@@ -12,6 +13,8 @@ import (
 
 	rdapclient "github.com/openrdap/rdap"
 
+	"hubn/app/problem"
+	"hubn/registry/client"
 	"hubn/registry/rdap"
 )
 
@@ -230,14 +233,14 @@ func TestRDAPRefusesInItsOwnWords(t *testing.T) {
 }
 
 func TestRDAPIsBoundedForThoseWithoutToken(t *testing.T) {
-	h := publicRegistry(t, func(o *Options) { o.Settings.PublicQueriesPerMinute = 3 })
+	h := newHarness(t, func(o *Options) { o.Settings.PublicQueriesPerMinute = 3 })
 	for range 3 {
-		h.get("/rdap/ip/192.0.2.1", token("")).want(http.StatusOK)
+		h.get("/rdap/help", token("")).want(http.StatusOK)
 	}
-	r := h.get("/rdap/ip/192.0.2.1", token("")).want(http.StatusTooManyRequests)
+	r := h.get("/rdap/help", token("")).want(http.StatusTooManyRequests)
 	check(t, "Retry-After", r.header.Get("Retry-After"), "60")
 	check(t, "code", as[rdap.Error](r).Code, http.StatusTooManyRequests)
-	h.get("/rdap/ip/192.0.2.1", token(h.viewer)).want(http.StatusOK)
+	h.get("/rdap/help", token(h.viewer)).want(http.StatusOK)
 }
 
 func TestRDAPCanBeOffAndKnowsItsName(t *testing.T) {
@@ -352,5 +355,52 @@ func TestSettingsOfRDAPAreChecked(t *testing.T) {
 	}
 	if err := DefaultSettings().Validate(); err != nil {
 		t.Errorf("the defaults: %v", err)
+	}
+}
+
+func TestClientTellsWhatRDAPSays(t *testing.T) {
+	h := publicRegistry(t)
+	c, err := client.New(client.Options{URL: h.url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	document, err := c.RDAP(t.Context(), "ip/192.0.2.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	object, err := rdap.Decode(document)
+	if n, ok := object.(*rdap.Network); err != nil || !ok || n.Handle != "192.0.2.0/24" {
+		t.Errorf("got %#v, %v", object, err)
+	}
+	for path, want := range map[string]problem.Kind{
+		"ip/198.51.100.1": problem.NotFound,
+		"ip/192.0.2.1/24": problem.Malformed,
+		"widget/1":        problem.Invalid,
+		"entities?fn=A":   problem.Unauthenticated,
+	} {
+		if _, err := c.RDAP(t.Context(), path); !problem.Is(err, want) {
+			t.Errorf("%s: got %v, want a problem of kind %s", path, err, want)
+		}
+	}
+
+	// What is no Registry says nothing, above all not that there is nothing.
+	for name, answer := range map[string]http.HandlerFunc{
+		"no RDAP": func(w http.ResponseWriter, r *http.Request) { http.NotFound(w, r) },
+		"no lineage": func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", rdap.ContentType)
+			w.WriteHeader(404)
+		},
+	} {
+		other := httptest.NewServer(answer)
+		defer other.Close()
+		c, err := client.New(client.Options{URL: other.URL})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := c.RDAP(t.Context(), "ip/192.0.2.1"); client.ReasonOf(err) != client.NotRegistry {
+			t.Errorf("%s: got %v", name, err)
+		}
 	}
 }

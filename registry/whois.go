@@ -175,13 +175,9 @@ func (s *service) networksAround(ctx context.Context, p netip.Prefix) (string, e
 	if err != nil {
 		return "", err
 	}
-	var b strings.Builder
-	b.WriteString("% It lies in\n\n")
+	var networks []*rdap.Network
 	for _, around := range found {
-		around.Origins = nil // its route is another question
-		n := (&rdap.Writer{}).Network(around)
-		n.Redacted, n.Entities = nil, n.Entities[:min(len(n.Entities), 1)]
-		b.WriteString(rdap.TextOfNetwork(n))
+		networks = append(networks, (&rdap.Writer{}).Network(around))
 	}
-	return b.String(), nil
+	return rdap.TextAround(networks), nil
 }

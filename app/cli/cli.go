@@ -52,6 +52,7 @@ func Commands(w Wiring) []*cobra.Command {
 		s.importCommand(),
 		s.exportCommand(),
 		s.traceCommand(),
+		s.whoisCommand(),
 		s.stateCommand(),
 		s.waitCommand(),
 		s.eventsCommand(),

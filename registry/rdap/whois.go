@@ -180,9 +180,17 @@ func (n *Network) Above() netip.Prefix {
 	return p
 }
 
-// TextOfNetwork is a network alone as whois shows it, without who holds it.
-func TextOfNetwork(n *Network) string {
+// TextAround is the networks that one lies in, the most specific first, without
+// their routes and holders: those are questions of their own.
+func TextAround(networks []*Network) string {
 	t := &text{}
-	t.network(n)
+	if len(networks) > 0 {
+		t.WriteString("% It lies in\n\n")
+	}
+	for _, n := range networks {
+		alone := *n
+		alone.Origins = nil
+		t.network(&alone)
+	}
 	return t.String()
 }
