@@ -46,7 +46,7 @@ func Commands(w Wiring) []*cobra.Command {
 	return []*cobra.Command{
 		s.organisation().command(),
 		s.asn().command(),
-		s.prefix().command(),
+		s.prefixCommand(),
 		s.ptr().command(),
 		s.anycast().command(),
 		s.importCommand(),
