@@ -47,6 +47,7 @@ const (
 	allocate      permission = "allocate free space"
 	releaseSpace  permission = "release quarantined space"
 	certify       permission = "certify" // certificate authorities, certificates, revocations
+	readPasswords permission = "read passwords of sessions"
 	readSources   permission = "read sources"
 	report        permission = "report" // reports, observations, heartbeats, regressions
 	readState     permission = "read state"
@@ -73,6 +74,7 @@ var access = map[permission][]role{
 	allocate:      {roleAdmin, roleOperator, roleAllocator, roleMember},
 	releaseSpace:  {roleAdmin, roleOperator},
 	certify:       {roleAdmin, roleOperator, roleAuthority},
+	readPasswords: {roleModule}, // the looking glass alone: getPassword
 	readSources:   {roleAdmin, roleOperator, roleAuditor, roleViewer, roleModule},
 	report:        {roleAdmin, roleModule},
 	readState:     {roleAdmin, roleOperator, roleAuthority, roleAllocator, roleMember, roleAuditor, roleViewer, roleModule},

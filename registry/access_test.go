@@ -23,6 +23,7 @@ var wantAccess = map[permission][]string{
 	allocate:      {"W", "WG", ".", "G", "G", ".", ".", "."},
 	releaseSpace:  {"W", "WG", ".", ".", ".", ".", ".", "."},
 	certify:       {"W", "WG", "WG", ".", ".", ".", ".", "."},
+	readPasswords: {".", ".", ".", ".", ".", ".", ".", "W"},
 	readSources:   {"W", "W", ".", ".", ".", "W", "W", "W"},
 	report:        {"W", ".", ".", ".", ".", ".", ".", "W"},
 	readState:     {"W", "WA", "WA", "A", "A", "WA", "WA", "W"},

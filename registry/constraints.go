@@ -80,6 +80,28 @@ var constraints = map[string]violated{
 	"role_grant_prefix_key":           {problem.Conflict, "body.prefix", "the token has this role on this prefix already"},
 	"role_grant_organisation_id_fkey": {problem.Conflict, "body.organisation", "the organisation was deleted meanwhile: name another"},
 	"api_token_module":                {problem.Invalid, "body.module", "the role module and the module's name go together"},
+
+	"certificate_authority_name_key": {problem.Conflict, "body.name", "another CA has this name: choose another, or change that one"},
+	"certificate_authority_parent_id_fkey": {problem.Conflict, "body.parent",
+		"there is no such CA, or it still certifies others"},
+	"certificate_authority_mode_kept":        {problem.Invalid, "body.mode", "the mode of a CA does not change: create another and retire this one"},
+	"certificate_authority_not_own_parent":   {problem.Conflict, "body.parent", "a CA does not certify itself: name another, or none for a trust anchor"},
+	"certificate_authority_no_circle":        {problem.Conflict, "body.parent", "this CA lies below the one that it is to certify: name another"},
+	"certificate_authority_parent_hosted":    {problem.Conflict, "body.parent", "this CA is delegated: what it certifies is its own business; name a hosted one"},
+	"certificate_authority_parent_active":    {problem.Conflict, "body.parent", "this CA is retired: name an active one, or make that one active first"},
+	"certificate_authority_children_retired": {problem.Conflict, "body.state", "it still certifies active CAs: retire or move those first"},
+	"certificate_authority_key_id_key": {problem.Conflict, "body.csr",
+		"this key is certified already, for another CA or by a certificate: make a request with a new key"},
+	"certificate_authority_delegated_has_csr": {problem.Invalid, "body.csr", "a delegated CA has a request, a hosted one none"},
+	"certificate_authority_delegated_has_parent": {problem.Invalid, "body.parent",
+		"a delegated CA is certified by another: name it"},
+	"certificate_ca_id_fkey":        {problem.Conflict, "body.ca", "there is no such CA, or it still has certificates"},
+	"certificate_ca_hosted":         {problem.Conflict, "body.ca", "this CA is delegated: it certifies by itself, with its own key; name a hosted one"},
+	"certificate_ca_active":         {problem.Conflict, "body.ca", "this CA is retired and certifies nothing: name an active one"},
+	"certificate_validity":          {problem.Invalid, "body.not_after", "it ends before it begins: write a later time"},
+	"certificate_key_of_one_ca":     {problem.Conflict, "body.csr", "this key is that of a CA, or another CA has certified it: make a request with a new key"},
+	"revocation_certificate_id_key": {problem.Conflict, "body.certificate_id", "this certificate is revoked already"},
+	"bgp_session_key":               {problem.Conflict, "body.remote_address", "the collector has a session with this address already: change that one"},
 }
 
 // existingKey is in PostgreSQL's detail of an exclusion: the prefix in the way.

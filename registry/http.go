@@ -53,6 +53,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"hubn/app/problem"
+	"hubn/app/seal"
 	"hubn/outbox/event"
 	"hubn/registry/client"
 )
@@ -67,6 +68,7 @@ type service struct {
 	databaseURL    string
 	redis          redis.UniversalClient
 	names          event.Names
+	seal           *seal.Keyring
 	ownNameservers []string
 	eventRetention time.Duration // of the outbox
 	log            *slog.Logger
@@ -96,6 +98,7 @@ func newService(o Options) *service {
 		databaseURL:    o.DatabaseURL,
 		redis:          o.Redis,
 		names:          o.Names,
+		seal:           o.Seal,
 		ownNameservers: o.OwnNameservers,
 		eventRetention: o.OutboxRetention,
 		log:            o.Log,
@@ -126,6 +129,11 @@ func (s *service) routes() []func() {
 		s.allocationRoutes,
 		s.ptrRoutes,
 		s.anycastRoutes,
+		s.authorityRoutes,
+		s.certificateRoutes,
+		s.revocationRoutes,
+		s.sessionRoutes,
+		s.passwordRoutes,
 		s.tokenRoutes,
 		s.grantRoutes,
 		s.sourceRoutes,

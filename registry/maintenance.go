@@ -127,7 +127,7 @@ func (s *service) upkeep(ctx context.Context) error {
 		s.metrics.purged.WithLabelValues("outbox_lane").Add(float64(purged))
 		full = purged == purgeBatch
 	}
-	return nil
+	return s.reseal(ctx)
 }
 
 // advanceBarriers takes open barriers on, whether or not somebody asks for them:

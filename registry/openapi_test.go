@@ -93,6 +93,8 @@ func TestTheClientCallsWhatTheDocumentDescribes(t *testing.T) {
 	ctx, key, reported := t.Context(), named("prefix:1"), []client.ReportItem{item("prefix:1", 1, client.ReportApplied)}
 	stream := 1
 	calls := map[string]func(){
+		"SessionPassword": func() { _, _ = c.SessionPassword(ctx, 1) },
+
 		"Fetch":      func() { c.Fetch(ctx, key) },
 		"FetchBatch": func() { c.FetchBatch(ctx, client.KindPrefix, []string{"1"}) },
 		"ScanPage": func() {

@@ -19,6 +19,7 @@ import (
 
 	"hubn/app/module"
 	"hubn/app/problem"
+	"hubn/app/seal"
 	"hubn/outbox/event"
 )
 
@@ -35,6 +36,8 @@ type Options struct {
 	Names event.Names
 	// StaticTokens are those that the process made at its start: they are never stored.
 	StaticTokens []StaticToken
+	// Seal holds the keys of the secrets that the database holds; nil takes none.
+	Seal *seal.Keyring
 	// OwnNameservers are patterns of the name servers that HubN itself runs.
 	OwnNameservers []string
 	// OutboxRetention is how long the outbox's workers keep published events;

@@ -152,6 +152,7 @@ func TestEveryFilterPrepares(t *testing.T) {
 		"grants":              &listGrantsInput{},
 		"grants, all":         &listGrantsInput{page(cursor("grants", 1)), 1, "viewer", "X", network},
 	}
+	maps.Copy(lists, authorityLists())
 	for name, list := range lists {
 		q, err := list.query()
 		if err != nil {
