@@ -89,6 +89,9 @@ type service struct {
 	api   huma.API
 	needs map[string]permission // of every operation
 
+	jobs      *bulkJobs
+	nounTable map[client.Kind]noun
+
 	bodyTimeout time.Duration
 }
 
@@ -154,6 +157,8 @@ func (s *service) routes() []func() {
 		s.exportRoutes,
 		s.rdapRoutes,
 		s.rpslRoutes,
+		s.bulkRoutes,
+		s.bulkExportRoutes,
 	}
 }
 

@@ -137,6 +137,12 @@ func TestTheClientCallsWhatTheDocumentDescribes(t *testing.T) {
 		"OutboxAudit":   func() { _, _ = c.OutboxAudit(ctx, client.OutboxAudit{Stream: &stream}) },
 		"OutboxCleanup": func() { _, _ = c.OutboxCleanup(ctx, client.OutboxCleanup{}) },
 		"OutboxDoctor":  func() { _, _ = c.OutboxDoctor(ctx) },
+		"StartImport": func() {
+			_, _ = c.StartImport(ctx, client.BulkImport{CSV: true, Kind: client.KindPrefix, Existing: "skip", DryRun: true, Reason: "r", IdempotencyKey: "k"}, strings.NewReader("prefix"))
+		},
+		"ImportJob":    func() { _, _ = c.ImportJob(ctx, 1) },
+		"ImportJobs":   func() { _, _ = c.ImportJobs(ctx, "a", 1) },
+		"CancelImport": func() { _, _ = c.CancelImport(ctx, 1) },
 		"ImportRPSL": func() {
 			_, _ = c.ImportRPSL(ctx, client.ImportOptions{}, func(func(client.ImportObject, error) bool) {}, nil)
 		},
@@ -164,7 +170,7 @@ func TestTheClientCallsWhatTheDocumentDescribes(t *testing.T) {
 		"Delete": func() { _, _ = c.Delete(ctx, "/v1/prefixes/1", client.Write{Reason: "r", DryRun: true, IfMatch: "1"}) },
 	}
 	// These send what they are told to.
-	told := []string{"In", "URL", "Close", "Raw", "Open", "RDAP"}
+	told := []string{"In", "URL", "Close", "Raw", "Open", "Download", "RDAP"}
 	for m := range reflect.TypeFor[*client.Client]().Methods() {
 		call, ok := calls[m.Name]
 		if !ok {

@@ -113,6 +113,7 @@ func (r *Registry) Run(ctx context.Context, ready func()) error {
 	work, ctx := errgroup.WithContext(ctx)
 	work.Go(func() error { return s.wake.run(ctx) })
 	work.Go(func() error { return s.maintain(ctx) })
+	work.Go(func() error { return s.jobs.run(ctx) })
 	if whois != nil {
 		work.Go(func() error { return s.serveWhois(ctx, whois) })
 	}

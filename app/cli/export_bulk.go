@@ -37,7 +37,7 @@ func (s *shell) download(cmd *cobra.Command, c *Connection, path string, query u
 		return err
 	}
 	defer cl.Close()
-	body, err := cl.Open(cmd.Context(), path, query)
+	body, err := cl.Download(cmd.Context(), path, query)
 	if err != nil {
 		return c.explain(err)
 	}

@@ -150,9 +150,7 @@ func (c *Client) ImportRPSL(ctx context.Context, o ImportOptions, objects iter.S
 		method: http.MethodPost, path: "/v1/import/rpsl", query: query, raw: body, rawType: ndjson,
 		header: http.Header{"Accept": {ndjson}},
 	}
-	unhurried := *c
-	unhurried.http = &http.Client{Transport: patient(c.http.Transport), CheckRedirect: c.http.CheckRedirect}
-	resp, err := unhurried.send(ctx, call)
+	resp, err := c.unhurried().send(ctx, call)
 	if broken := sent(); broken != nil {
 		err = broken
 	}

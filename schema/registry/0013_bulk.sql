@@ -16,3 +16,20 @@ ALTER TABLE registry.import_job
   ADD COLUMN reason text NOT NULL DEFAULT '',
   ADD COLUMN seen_at timestamptz NOT NULL DEFAULT clock_timestamp(),
   ADD COLUMN cancelled_by text;
+
+-- A bulk import knows the place of each of its prefixes, which one probe for each
+-- possible length would find again; the constraints hold it to that.
+CREATE OR REPLACE FUNCTION registry.prefix_placed() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  IF NEW.parent_id IS NULL THEN
+    IF coalesce(current_setting('hubn.placed', true), '') <> 'on' THEN
+      SELECT c.id, c.prefix INTO NEW.parent_id, NEW.parent_prefix FROM registry.prefix_covering(NEW.prefix, true) c;
+    END IF;
+  ELSIF NEW.parent_prefix IS NULL THEN
+    SELECT p.prefix INTO NEW.parent_prefix FROM registry.prefix p WHERE p.id = NEW.parent_id;
+  END IF;
+  RETURN NEW;
+END
+$$;

@@ -19,6 +19,8 @@ GRANT INSERT, UPDATE, DELETE ON
 GRANT INSERT ON registry.outbox_audit TO hubn_registry;
 -- A password is sealed for the id of its session, which is taken before the row.
 GRANT USAGE ON SEQUENCE registry.bgp_session_id_seq TO hubn_registry;
+-- A bulk import takes the ids of rows that refer to each other before it copies them in.
+GRANT USAGE ON SEQUENCE registry.organisation_id_seq, registry.prefix_id_seq, registry.anycast_allocation_id_seq TO hubn_registry;
 GRANT UPDATE (next_at, attempts, state) ON registry.outbox_lane TO hubn_registry;
 GRANT UPDATE (paused, audit_wanted_at, audit_wanted_fix) ON registry.outbox_stream TO hubn_registry;
 GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA registry TO hubn_registry;
