@@ -28,9 +28,7 @@ type barrierOutput struct {
 }
 
 const (
-	sqlBarrierCreate = `SELECT registry.barrier_create()`
-	// Nobody waits at a barrier for a week.
-	sqlBarrierForget  = `DELETE FROM registry.barrier WHERE created_at < clock_timestamp() - interval '7 days'`
+	sqlBarrierCreate  = `SELECT registry.barrier_create()`
 	sqlBarrierAdvance = `SELECT registry.barrier_advance($1)`
 	sqlBarrier        = `
 SELECT b.lineage::text,
@@ -68,9 +66,6 @@ ORDER BY m.name`
 func (s *service) createBarrier(ctx context.Context, _ *struct{}) (*barrierOutput, error) {
 	var out barrierOutput
 	err := s.write(ctx, func(ctx context.Context, tx *writing) error {
-		if _, err := tx.Exec(ctx, sqlBarrierForget); err != nil {
-			return err
-		}
 		var id int64
 		if err := tx.QueryRow(ctx, sqlBarrierCreate).Scan(&id); err != nil {
 			return err

@@ -36,7 +36,6 @@ FROM registry.barrier
 WHERE raised_at IS NULL
 ORDER BY id
 LIMIT 100`
-	sqlAdvanceBarrier = `SELECT registry.barrier_advance($1)`
 
 	sqlPurgeKeys = `
 DELETE FROM registry.idempotency_key
@@ -169,7 +168,7 @@ func (s *service) advanceOnce(ctx context.Context) (open int, err error) {
 	}
 	for _, id := range ids {
 		var ahead int64
-		if err := db.pool.QueryRow(ctx, sqlAdvanceBarrier, id).Scan(&ahead); err != nil {
+		if err := db.pool.QueryRow(ctx, sqlBarrierAdvance, id).Scan(&ahead); err != nil {
 			return len(ids), err
 		}
 		if ahead == 0 {
