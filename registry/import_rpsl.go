@@ -120,23 +120,19 @@ func (s *service) answerImport(ctx context.Context, w http.ResponseWriter, r *ht
 	lines := newProgressLines(w)
 	result, err := s.runImport(ctx, req, in.Reason, lines.tell)
 	if err != nil {
-		lines.end(client.ImportProgress{Problem: s.problemMembers(ctx, err)})
+		lines.end(client.ImportProgress{Problem: s.problemText(ctx, err)})
 		return
 	}
 	lines.end(client.ImportProgress{Result: result})
 }
 
-// problemMembers is the problem document of an error after the answer began.
-func (s *service) problemMembers(ctx context.Context, err error) map[string]any {
-	members := map[string]any{}
+// problemText is the problem document of an error after the answer began.
+func (s *service) problemText(ctx context.Context, err error) json.RawMessage {
 	text, jsonErr := json.Marshal(s.document(ctx, err))
-	if jsonErr == nil {
-		jsonErr = json.Unmarshal(text, &members)
-	}
 	if jsonErr != nil {
-		members = map[string]any{"type": problem.TypePrefix + string(problem.Internal), "status": http.StatusInternalServerError}
+		return json.RawMessage(`{"type":"` + problem.TypePrefix + string(problem.Internal) + `","status":500}`)
 	}
-	return members
+	return text
 }
 
 // runImport imports in the caller's name and wakes the outbox's workers.

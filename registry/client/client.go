@@ -290,25 +290,30 @@ func parseProblem(resp *http.Response, body []byte) (*problem.Error, error) {
 	if len(body) > maxProblem {
 		return nil, fmt.Errorf("its problem document is larger than %d bytes", maxProblem)
 	}
+	return problemOf(body, resp.StatusCode)
+}
+
+// problemOf reads the text of a problem document that came with a status.
+func problemOf(text []byte, status int) (*problem.Error, error) {
 	var doc struct {
 		Type   string          `json:"type"`
 		Detail string          `json:"detail"`
 		Errors []problem.Field `json:"errors"`
 	}
-	if err := json.Unmarshal(body, &doc); err != nil {
+	if err := json.Unmarshal(text, &doc); err != nil {
 		return nil, fmt.Errorf("its problem document cannot be read: %w", err)
 	}
 	if !strings.HasPrefix(doc.Type, problem.TypePrefix) {
 		return nil, fmt.Errorf("its problem type %q is not one of HubN", doc.Type)
 	}
 	extra := map[string]any{}
-	if err := json.Unmarshal(body, &extra); err != nil {
+	if err := json.Unmarshal(text, &extra); err != nil {
 		return nil, fmt.Errorf("its problem document cannot be read: %w", err)
 	}
 	for _, known := range []string{"type", "title", "status", "detail", "errors"} {
 		delete(extra, known)
 	}
-	e := problem.New(problem.KindOfStatus(doc.Type, resp.StatusCode), "%s", doc.Detail)
+	e := problem.New(problem.KindOfStatus(doc.Type, status), "%s", doc.Detail)
 	e.Fields, e.Extra = doc.Errors, extra
 	return e, nil
 }

@@ -390,6 +390,24 @@ func TestProblemDocumentComesBackAsItWas(t *testing.T) {
 	}
 }
 
+func TestProblemThatEndsAnImportComesBackAsItWas(t *testing.T) {
+	sent := problem.New(problem.Invalid, "the import cannot be taken").
+		At("query.own_nameserver[0]", "is not a pattern", "a b").With("job", float64(3))
+	document := httptest.NewRecorder()
+	problem.Write(document, sent, nil)
+	c := quick(t, says(http.StatusOK, ndjson, ours,
+		`{"stage":"planning"}`+"\n"+`{"problem":`+strings.TrimSpace(document.Body.String())+"}\n"))
+	none := func(func(ImportObject, error) bool) {}
+	_, err := c.ImportRPSL(t.Context(), ImportOptions{}, none, nil)
+	var got *problem.Error
+	if !errors.As(err, &got) {
+		t.Fatalf("got %v, want a *problem.Error", err)
+	}
+	if got.Kind != sent.Kind || got.Detail != sent.Detail || !cmp.Equal(got.Fields, sent.Fields) || !cmp.Equal(got.Extra, sent.Extra) {
+		t.Errorf("got %+v, want %+v", got, sent)
+	}
+}
+
 func TestWriteSendsItsConditionsAndReadsWhatWasProduced(t *testing.T) {
 	var seen *http.Request
 	c := quick(t, func(w http.ResponseWriter, r *http.Request) {

@@ -10,8 +10,6 @@ import (
 	"net/http"
 	"net/url"
 	"time"
-
-	"hubn/app/problem"
 )
 
 // ImportObject is one line of the body of POST /v1/import/rpsl (NDJSON): an
@@ -110,7 +108,7 @@ type ImportProgress struct {
 	Total  int           `json:"total,omitempty"`
 	Result *ImportResult `json:"result,omitempty"`
 	// Problem is the problem document of an import that failed after its answer began.
-	Problem map[string]any `json:"problem,omitempty"`
+	Problem json.RawMessage `json:"problem,omitempty"`
 }
 
 // Seconds is a duration as JSON's number of seconds.
@@ -223,17 +221,17 @@ func sendObjects(objects iter.Seq2[ImportObject, error]) (*io.PipeReader, func()
 }
 
 // streamedProblem is a problem document that came after the answer began.
-func streamedProblem(call call, members map[string]any) error {
-	kind, _ := members["type"].(string)
-	detail, _ := members["detail"].(string)
-	status, _ := members["status"].(float64)
-	e := problem.New(problem.KindOfStatus(kind, int(status)), "%s", detail)
-	for _, known := range []string{"type", "title", "status", "detail", "errors"} {
-		delete(members, known)
+func streamedProblem(call call, text []byte) error {
+	var stated struct{ Status int }
+	if err := json.Unmarshal(text, &stated); err != nil {
+		return unavailable(NotRegistry, call, "the answer ends with the problem %.100q: %v", text, err)
 	}
-	e.Extra = members
-	if int(status) >= http.StatusInternalServerError {
-		return unavailable(Failing, call, "%s", detail).because(e)
+	e, err := problemOf(text, stated.Status)
+	if err != nil {
+		return unavailable(NotRegistry, call, "the answer ends with a problem, and %v", err)
+	}
+	if stated.Status >= http.StatusInternalServerError {
+		return unavailable(Failing, call, "%s", e.Detail).because(e)
 	}
 	return e
 }
