@@ -152,7 +152,7 @@ func (in PrefixPath) find(ctx context.Context, q querier) (client.Prefix, error)
 		}
 		p, err := onePrefix(ctx, q, sqlPrefixByID, id)
 		if errors.Is(err, pgx.ErrNoRows) {
-			return p, absent(ctx, q, client.KindPrefix, in.ID)
+			return p, absent(ctx, q, client.KindPrefix, strconv.FormatInt(id, 10))
 		}
 		return p, err
 	}

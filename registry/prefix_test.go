@@ -112,6 +112,7 @@ func TestPrefixesNestInAnyOrderOfCreation(t *testing.T) {
 	h.remove(prefixPath(leaf.ID)).want(http.StatusNoContent)
 	h.remove(prefixPath(middle.ID)).want(http.StatusNoContent)
 	h.get(prefixPath(middle.ID)).wantProblem(problem.Deleted)
+	h.get(fmt.Sprintf("/v1/prefixes/0%d", middle.ID)).wantProblem(problem.Deleted) // the same number
 	h.get("/v1/prefixes/10.1.0.0%2F16").wantProblem(problem.NotFound)
 }
 
