@@ -76,6 +76,16 @@ func TestLastUsedIsWrittenOnceAMinute(t *testing.T) {
 	check(t, "last used, a minute later", used().After(first), true)
 }
 
+func TestAUseThatCannotBeNotedRefusesNobody(t *testing.T) {
+	h := newHarness(t)
+	made := h.newToken(map[string]any{"name": "alice", "roles": []string{"viewer"}})
+	h.db.Exec(t, `REVOKE UPDATE ON registry.api_token FROM hubn_registry`)
+	h.get("/v1/organisations", token(made.Secret)).want(200)
+	if !strings.Contains(h.log.String(), "the use of a token cannot be noted") {
+		t.Error("the log does not say that the use could not be noted")
+	}
+}
+
 func TestTokensThatAreRefused(t *testing.T) {
 	h := newHarness(t, func(o *Options) { o.Settings.LoginFailuresPerMinute = 1000 })
 	good := h.newToken(map[string]any{"name": "good", "roles": []string{"viewer"}})
