@@ -81,6 +81,7 @@ type service struct {
 	wake    *wake
 	static  staticTokens
 	logins  *loginLimiter
+	counter stateCounter
 
 	publicQueries *queryLimiter
 	whoisAddress  text // where whois listens
@@ -151,6 +152,9 @@ func (s *service) routes() []func() {
 		s.leaseRoutes,
 		s.stateRoutes,
 		s.traceRoutes,
+		s.changeRoutes,
+		s.historyRoutes,
+		s.countRoutes,
 		s.resolveRoutes,
 		s.outboxRoutes,
 		s.importRoutes,

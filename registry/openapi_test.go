@@ -123,7 +123,15 @@ func TestTheClientCallsWhatTheDocumentDescribes(t *testing.T) {
 		"WorkList":      func() { _, _ = c.WorkList(ctx, client.OverallHeld, "m", "a", 1) },
 		"Trace":         func() { _, _ = c.Trace(ctx, key) },
 		"Resolve":       func() { _, _ = c.Resolve(ctx, "q") },
-		"OutboxStatus":  func() { _, _ = c.OutboxStatus(ctx) },
+		"Changes": func() {
+			_, _ = c.Changes(ctx, client.ChangeFilter{Resource: "r", Actor: "a", Token: "t", Request: "r", Op: "insert",
+				Since: started, Until: started, After: "a", Limit: 1})
+		},
+		"Change":       func() { _, _ = c.Change(ctx, 1) },
+		"At":           func() { _, _ = c.At(ctx, key, started) },
+		"Holders":      func() { _, _ = c.Holders(ctx, key) },
+		"StateCounts":  func() { _, _ = c.StateCounts(ctx) },
+		"OutboxStatus": func() { _, _ = c.OutboxStatus(ctx) },
 		"OutboxLanes": func() {
 			_, _ = c.OutboxLanes(ctx, client.LaneFilter{State: client.LaneIdle, Kind: client.KindPrefix, Older: time.Second, Limit: 1, After: "a"})
 		},

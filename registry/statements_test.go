@@ -11,7 +11,9 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
+	"hubn/registry/client"
 	"hubn/schema/schematest"
 )
 
@@ -170,6 +172,17 @@ func TestEveryFilterPrepares(t *testing.T) {
 			t.Errorf("%s: %v\n%s", name, err, q)
 		}
 	}
+}
+
+// changeList is the change log for a caller, of some resources.
+type changeList struct {
+	*listChangesInput
+	resources []client.Resource
+	principal
+}
+
+func (l changeList) query() (*query, error) {
+	return l.listChangesInput.query(l.resources, l.principal)
 }
 
 // organisationList is the list for those who see contacts and for those who do not.
