@@ -177,7 +177,8 @@ func newAPI(mux *http.ServeMux, version string) huma.API {
 	config.OpenAPIPath, config.DocsPath, config.SchemasPath = "", "", ""
 	config.RejectUnknownQueryParameters = true
 	config.Info.Description = "Allocations and what ought to be true of them. Errors are problem documents (RFC 9457); " +
-		"every answer carries the lineage in the header " + client.LineageHeader + "."
+		"every answer carries the lineage in the header " + client.LineageHeader + ". " +
+		"What is public of it is answered at /rdap as well, without a token, by RFC 9082 and RFC 9083."
 	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
 		"token": {Type: "http", Scheme: "bearer", Description: "A token of HubN: hubn_…"},
 	}

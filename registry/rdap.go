@@ -113,7 +113,7 @@ func (q *asking) admit(w http.ResponseWriter, r *http.Request) error {
 		w.Header().Set("Allow", "GET, HEAD")
 		return problem.New(problem.MethodNotAllowed, "RDAP takes GET and HEAD, not %s", r.Method)
 	}
-	if r.Header.Get("Authorization") != "" {
+	if r.Header.Get("Authorization") != "" || holdsSecret(r.URL) {
 		p, err := q.service.authenticate(r)
 		if err != nil {
 			return err

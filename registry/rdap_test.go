@@ -173,10 +173,17 @@ func TestRDAPLeavesContactsOut(t *testing.T) {
 		o.StaticTokens = append(o.StaticTokens, StaticToken{Token: authority, Name: "the-authority", Roles: []string{"authority"}})
 	})
 	capturedLog.secrets(authority)
+	granted := func(organisation string) string {
+		made := as[client.NewToken](h.post("/v1/tokens", map[string]any{"name": "of " + organisation,
+			"grants": []any{map[string]any{"role": "member", "organisation": organisation}}}).want(http.StatusCreated))
+		capturedLog.secrets(made.Secret)
+		return made.Secret
+	}
 	for name, c := range map[string]struct {
 		secret string
 		sees   bool
-	}{"nobody": {"", false}, "a token that may not read contacts": {authority, false}, "a viewer": {h.viewer, true}} {
+	}{"nobody": {"", false}, "a token that may not read contacts": {authority, false}, "a viewer": {h.viewer, true},
+		"a member of the holder": {granted("EXAMPLE-ORG"), true}, "a member of another": {granted("OTHER-ORG"), false}} {
 		for _, path := range []string{"entity/EXAMPLE-ORG", "ip/192.0.2.1", "autnum/64496", "domain/2.0.192.in-addr.arpa"} {
 			r := h.get("/rdap/"+path, token(c.secret)).want(http.StatusOK)
 			check(t, "media type", r.header.Get("Content-Type"), rdap.ContentType)
@@ -214,6 +221,7 @@ func TestRDAPRefusesInItsOwnWords(t *testing.T) {
 		{"an asterisk alone", "GET", "entities?fn=*", h.viewer, 400, "cannot be searched for"},
 		{"an asterisk inside", "GET", "entities?fn=a*b", h.viewer, 400, "cannot be searched for"},
 		{"a wrong token", "GET", "ip/192.0.2.1", NewSecret(), 401, "not known here"},
+		{"a token in the URL", "GET", "ip/192.0.2.1?token=" + h.viewer, "", 401, "URL"},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			r := h.do(c.method, "/rdap/"+c.path, nil, token(c.secret)).want(c.status)
@@ -230,6 +238,19 @@ func TestRDAPRefusesInItsOwnWords(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestRDAPWithoutItsDatabaseSaysSo(t *testing.T) {
+	idle := New(Options{Settings: DefaultSettings(), DatabaseURL: "postgresql:///nowhere"})
+	w := httptest.NewRecorder()
+	idle.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/rdap/ip/192.0.2.1", nil))
+	var e rdap.Error
+	if err := json.Unmarshal(w.Body.Bytes(), &e); err != nil {
+		t.Fatal(err)
+	}
+	check(t, "status and code", []int{w.Code, e.Code}, []int{http.StatusServiceUnavailable, http.StatusServiceUnavailable})
+	check(t, "Retry-After", w.Header().Get("Retry-After"), "1")
+	check(t, "media type", w.Header().Get("Content-Type"), rdap.ContentType)
 }
 
 func TestRDAPIsBoundedForThoseWithoutToken(t *testing.T) {

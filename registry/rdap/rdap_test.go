@@ -258,3 +258,31 @@ func TestQueriesAreWhatPeopleMean(t *testing.T) {
 		check(t, text, got, want)
 	}
 }
+
+// FuzzText reads what another may send as an answer, and shows it.
+func FuzzText(f *testing.F) {
+	for _, document := range []any{
+		testWriter(false).Network(examplePrefix()),
+		testWriter(true).Entity(example, []Prefix{examplePrefix()}, nil, true),
+		testWriter(true).Domain(examplePrefix(), examplePrefix().Prefix),
+	} {
+		text, err := json.Marshal(document)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	f.Add([]byte(`{"objectClassName": "entity", "vcardArray": ["vcard", [["fn", {}, "text", ["a", "b"]]]]}`))
+	f.Fuzz(func(t *testing.T, document []byte) {
+		object, err := Decode(document)
+		if err != nil {
+			return
+		}
+		for line := range strings.Lines(Text(object)) {
+			name, _, ok := strings.Cut(line, ":")
+			if line != "\n" && !strings.HasPrefix(line, "% ") && (!ok || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != "") {
+				t.Fatalf("%q is no attribute", line)
+			}
+		}
+	})
+}
