@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -20,6 +21,7 @@ import (
 	"hubn/app/cli"
 	"hubn/app/embedded"
 	"hubn/schema"
+	"hubn/schema/pooler"
 )
 
 // The results of a check.
@@ -145,13 +147,37 @@ func (d *doctor) postgres(ctx context.Context) {
 		d.say("database", nil, "not running; it is made and migrated at the first start")
 		return
 	}
-	conn, err := pgx.Connect(ctx, url)
+	conn, err := pooler.Connect(ctx, url)
 	if err != nil {
 		d.say("database", err, "")
 		return
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	d.database(ctx, conn)
+	d.way(ctx, "registry", cmp.Or(d.config.databaseURL(d.config.Registry.DatabaseURL), url), "hubn_registry")
+	d.way(ctx, "outbox", cmp.Or(d.config.databaseURL(d.config.Outbox.DatabaseURL), url), "hubn_outbox")
+}
+
+// way says how a module reaches PostgreSQL. Through a pooler it must connect as
+// its own role.
+func (d *doctor) way(ctx context.Context, module, url, role string) {
+	check := "database of the " + module
+	conn, err := pooler.Connect(ctx, url)
+	if err != nil {
+		d.say(check, err, "")
+		return
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	pooled, err := pooler.Between(ctx, conn)
+	user := conn.Config().User
+	switch {
+	case err != nil || !pooled:
+		d.say(check, err, "reached without a pooler")
+	case user != role:
+		d.say(check, pooler.RoleError(module+".database_url", user, role), "")
+	default:
+		d.say(check, nil, "reached through a pooler, as %s", role)
+	}
 }
 
 // maxClockDifference is what NTP keeps two machines well below. Leases are

@@ -13,6 +13,7 @@ import (
 	"hubn/app/cli"
 	"hubn/app/embedded"
 	"hubn/schema"
+	"hubn/schema/pooler"
 )
 
 // migration is what `hubn migrate` did, or would do, to one schema.
@@ -114,7 +115,7 @@ func withOwner(ctx context.Context, config Config, log *slog.Logger, do func(con
 		defer func() { err = errors.Join(err, server.Stop()) }()
 		url = server.URL(embedded.Owner, embedded.Database)
 	}
-	conn, err := pgx.Connect(ctx, url)
+	conn, err := pooler.Connect(ctx, url)
 	if err != nil {
 		return fmt.Errorf("database.url: %w", err)
 	}

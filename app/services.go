@@ -16,6 +16,7 @@ import (
 	"hubn/app/module"
 	"hubn/registry/client"
 	"hubn/schema"
+	"hubn/schema/pooler"
 )
 
 // service is a part of the process that is up or not, as a module.
@@ -86,7 +87,7 @@ func newRedis(p *process) (module.Module, error) {
 // newSchema brings the Registry's schema up to date, or waits until somebody has.
 func newSchema(p *process) (module.Module, error) {
 	return &service{nameSchema, func(ctx context.Context, ready func()) error {
-		conn, err := pgx.Connect(ctx, p.ownerURL())
+		conn, err := pooler.Connect(ctx, p.ownerURL())
 		if err != nil {
 			return fmt.Errorf("database.url: %w", err)
 		}

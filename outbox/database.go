@@ -9,6 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"hubn/schema/pooler"
 )
 
 // otherConnections are those that watching, measuring and settling late need
@@ -48,6 +50,12 @@ func assumeRole(ctx context.Context, conn *pgx.Conn) error {
 	}
 	if user == role {
 		return nil
+	}
+	switch pooled, err := pooler.Between(ctx, conn); {
+	case err != nil:
+		return err
+	case pooled:
+		return pooler.RoleError("outbox.database_url", user, role)
 	}
 	if _, err := conn.Exec(ctx, `SET ROLE `+role); err != nil {
 		return fmt.Errorf("act as the PostgreSQL role %s (connect as it, or as a member of it): %w", role, err)

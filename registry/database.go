@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"hubn/registry/client"
+	"hubn/schema/pooler"
 )
 
 // databaseRole is what the Registry's connections act as.
@@ -23,7 +25,12 @@ const databaseRole = "hubn_registry"
 const retries = 3
 
 // database is the pool of the Registry's connections.
-type database struct{ pool *pgxpool.Pool }
+type database struct {
+	pool *pgxpool.Pool
+	// limits is the SQL that gives a transaction its limits; empty where the
+	// session has them.
+	limits string
+}
 
 const (
 	sqlCurrentUser  = `SELECT current_user::text`
@@ -38,19 +45,31 @@ func openDatabase(ctx context.Context, url string, settings Settings, saw func(l
 	if err != nil {
 		return nil, errors.New("database.url cannot be read: write postgresql://user@host/database (its text is not repeated here, it may hold a password)")
 	}
-	milliseconds := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 	config.MaxConns = int32(settings.MaxConnections)
 	parameters := config.ConnConfig.RuntimeParams
 	parameters["application_name"] = "hubn-registry"
 	parameters["timezone"] = "UTC"
-	parameters["jit"] = "off" // statements are short: compiling costs more than it saves
-	parameters["statement_timeout"] = milliseconds(settings.StatementTimeout)
-	parameters["lock_timeout"] = milliseconds(settings.LockTimeout)
-	parameters["idle_in_transaction_session_timeout"] = milliseconds(settings.IdleInTransactionTimeout)
+	pooled, err := pooler.Ask(ctx, url)
+	if err != nil {
+		return nil, err
+	}
+	db := &database{}
+	if pooled {
+		// Of the parameters that a client may send, poolers know the two above.
+		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+		for name, value := range limits(settings) {
+			db.limits += "; SET LOCAL " + name + " = '" + value + "'"
+		}
+	} else {
+		maps.Copy(parameters, limits(settings))
+	}
 	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 		var user, lineage string
 		if err := conn.QueryRow(ctx, sqlCurrentUser).Scan(&user); err != nil {
 			return err
+		}
+		if user != databaseRole && pooled {
+			return pooler.RoleError("registry.database_url", user, databaseRole)
 		}
 		if user != databaseRole {
 			if _, err := conn.Exec(ctx, `SET ROLE `+databaseRole); err != nil {
@@ -63,15 +82,26 @@ func openDatabase(ctx context.Context, url string, settings Settings, saw func(l
 		saw(lineage)
 		return nil
 	}
-	pool, err := pgxpool.NewWithConfig(ctx, config)
-	if err != nil {
+	if db.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return nil, err
 	}
-	if err := pool.Ping(ctx); err != nil {
-		pool.Close()
+	if err := db.pool.Ping(ctx); err != nil {
+		db.pool.Close()
 		return nil, err
 	}
-	return &database{pool: pool}, nil
+	return db, nil
+}
+
+// limits bound what a statement or a transaction may take, by the names of
+// PostgreSQL's parameters.
+func limits(settings Settings) map[string]string {
+	milliseconds := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
+	return map[string]string{
+		"jit":                                 "off", // statements are short: compiling costs more than it saves
+		"statement_timeout":                   milliseconds(settings.StatementTimeout),
+		"lock_timeout":                        milliseconds(settings.LockTimeout),
+		"idle_in_transaction_session_timeout": milliseconds(settings.IdleInTransactionTimeout),
+	}
 }
 
 func (d *database) close() { d.pool.Close() }
@@ -122,6 +152,9 @@ func (s *service) read(ctx context.Context, f func(context.Context, *reading) er
 // that died together, when the server restarted, costs no request: as long as
 // nothing was done, a dead connection is no reason to fail.
 func (d *database) begin(ctx context.Context, options pgx.TxOptions, first func(pgx.Tx) error) (pgx.Tx, error) {
+	if d.limits != "" {
+		options.BeginQuery = beginSQL(options) + d.limits
+	}
 	for attempt := 0; ; attempt++ {
 		tx, err := d.pool.BeginTx(ctx, options)
 		if err == nil {
@@ -135,6 +168,15 @@ func (d *database) begin(ctx context.Context, options pgx.TxOptions, first func(
 		}
 		d.pool.Reset() // the others are of the same age
 	}
+}
+
+// beginSQL is the SQL that begins a transaction with options.
+func beginSQL(options pgx.TxOptions) string {
+	sql := "BEGIN"
+	if options.IsoLevel != "" {
+		sql += " ISOLATION LEVEL " + string(options.IsoLevel)
+	}
+	return sql + " " + string(options.AccessMode)
 }
 
 // lost tells whether a connection was there and is no more.

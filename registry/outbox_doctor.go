@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"hubn/registry/client"
+	"hubn/schema/pooler"
 )
 
 const (
@@ -62,22 +63,14 @@ func unsure(check string, err error) client.Finding {
 	return client.Finding{Check: check, Level: "unknown", Detail: err.Error(), Advice: "look at it yourself"}
 }
 
-const sqlBackend = `SELECT pg_backend_pid()`
-
-// examinePooler compares the process id that the connection was told at its
-// start with that of the server process: a pooler makes up its own.
+// examinePooler says what is at the other end of the Registry's connections.
 func examinePooler(ctx context.Context, tx *reading) (client.Finding, error) {
 	const check = "pooler"
-	var pid uint32
-	if err := tx.QueryRow(ctx, sqlBackend).Scan(&pid); err != nil {
-		return client.Finding{}, err
+	pooled, err := pooler.Between(ctx, tx.Conn())
+	if pooled {
+		return fine(check, "a pooler is between the Registry and PostgreSQL: limits are set for each transaction, and nothing is prepared by name"), err
 	}
-	if told := tx.Conn().PgConn().PID(); told != pid {
-		return client.Finding{Check: check, Level: "warning",
-			Detail: fmt.Sprintf("a pooler is between HubN and PostgreSQL: the connection belongs to process %d, and process %d answers", told, pid),
-			Advice: "HubN works behind one in transaction mode, but a session's settings do not hold there: let database.url name PostgreSQL itself if it can be reached"}, nil
-	}
-	return fine(check, "none: PostgreSQL is reached directly"), nil
+	return fine(check, "none: the Registry reaches PostgreSQL itself"), err
 }
 
 const sqlHealth = `

@@ -87,47 +87,72 @@ func (s Set) steps() ([]step, error) {
 // it applied. The connection's role becomes the owner of the schema; it needs
 // CREATE on the database and, where the set's roles do not exist yet,
 // CREATEROLE. Every file is one transaction; concurrent migrations wait for
-// each other. A database that is newer than the set, or whose applied files
-// differ from the set's, is refused unchanged.
+// each other in each of them, by a lock that a pooler keeps too. A database that
+// is newer than the set, or whose applied files differ from the set's, is refused
+// unchanged.
 func Migrate(ctx context.Context, conn *pgx.Conn, set Set) ([]Applied, error) {
 	steps, err := set.steps()
 	if err != nil {
 		return nil, err
 	}
-	const lock = `SELECT pg_advisory_lock(hashtextextended('hubn.migrate.' || $1, 0))`
-	if _, err := conn.Exec(ctx, lock, set.Schema); err != nil {
-		return nil, fmt.Errorf("schema %s: wait for other migrations: %w", set.Schema, err)
-	}
-	defer func() {
-		const unlock = `SELECT pg_advisory_unlock(hashtextextended('hubn.migrate.' || $1, 0))`
-		_, _ = conn.Exec(context.WithoutCancel(ctx), unlock, set.Schema)
-	}()
-	if err := ensureRoles(ctx, conn, set.Roles); err != nil {
-		return nil, err
-	}
-	done, err := versions(ctx, conn, set)
+	var done []string
+	err = set.locked(ctx, conn, func(tx pgx.Tx) error {
+		if err := ensureRoles(ctx, tx, set.Roles); err != nil {
+			return err
+		}
+		if done, err = versions(ctx, tx, set); err != nil {
+			return err
+		}
+		return set.fits(steps, done)
+	})
 	if err != nil {
 		return nil, err
 	}
-	if len(done) > len(steps) {
-		return nil, fmt.Errorf("schema %s: the database is at version %d, this program knows %d; run a newer hubn",
-			set.Schema, len(done), len(steps))
-	}
 	var applied []Applied
-	for i, s := range steps {
-		if i < len(done) {
-			if done[i] != s.checksum {
-				return nil, fmt.Errorf("schema %s: version %04d_%s was applied from a different file; this program does not fit the database",
-					set.Schema, s.version, s.name)
+	for _, s := range steps[len(done):] {
+		made := false
+		err := set.locked(ctx, conn, func(tx pgx.Tx) error {
+			done, err := versions(ctx, tx, set)
+			if err != nil || len(done) >= s.version { // another migration was here
+				return errors.Join(err, set.fits(steps, done))
 			}
-			continue
-		}
-		if err := apply(ctx, conn, set, s); err != nil {
+			made = true
+			return apply(ctx, tx, set, s)
+		})
+		if err != nil {
 			return applied, err
 		}
-		applied = append(applied, Applied{s.version, s.name})
+		if made {
+			applied = append(applied, Applied{s.version, s.name})
+		}
 	}
-	return applied, grant(ctx, conn, set)
+	return applied, set.locked(ctx, conn, func(tx pgx.Tx) error { return grant(ctx, tx, set) })
+}
+
+// locked runs f in a transaction that no other migration of the set runs beside.
+func (s Set) locked(ctx context.Context, conn *pgx.Conn, f func(pgx.Tx) error) error {
+	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		const lock = `SELECT pg_advisory_xact_lock(hashtextextended('hubn.migrate.' || $1, 0))`
+		if _, err := tx.Exec(ctx, lock, s.Schema); err != nil {
+			return fmt.Errorf("schema %s: wait for other migrations: %w", s.Schema, err)
+		}
+		return f(tx)
+	})
+}
+
+// fits tells whether the set goes on from what was applied.
+func (s Set) fits(steps []step, done []string) error {
+	if len(done) > len(steps) {
+		return fmt.Errorf("schema %s: the database is at version %d, this program knows %d; run a newer hubn",
+			s.Schema, len(done), len(steps))
+	}
+	for i, checksum := range done {
+		if checksum != steps[i].checksum {
+			return fmt.Errorf("schema %s: version %04d_%s was applied from a different file; this program does not fit the database",
+				s.Schema, steps[i].version, steps[i].name)
+		}
+	}
+	return nil
 }
 
 // Pending is how many files of the set a database lacks; it changes nothing.
@@ -151,7 +176,7 @@ func Pending(ctx context.Context, conn *pgx.Conn, set Set) (int, error) {
 
 // ensureRoles makes the roles and lets the migrating role act as them, so that
 // one database URL serves an installation that gives no role a password.
-func ensureRoles(ctx context.Context, conn *pgx.Conn, roles []string) error {
+func ensureRoles(ctx context.Context, tx pgx.Tx, roles []string) error {
 	for _, role := range roles {
 		id := pgx.Identifier{role}.Sanitize()
 		// Roles belong to the cluster, and another database of it may be
@@ -165,19 +190,19 @@ func ensureRoles(ctx context.Context, conn *pgx.Conn, roles []string) error {
 			END IF;
 		EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL;
 		END $$`
-		if _, err := conn.Exec(ctx, create); err != nil {
+		if _, err := tx.Exec(ctx, create); err != nil {
 			return fmt.Errorf("make the PostgreSQL role %s (or let someone with CREATEROLE make it): %w", role, err)
 		}
 	}
 	return nil
 }
 
-func versions(ctx context.Context, conn *pgx.Conn, set Set) ([]string, error) {
+func versions(ctx context.Context, tx pgx.Tx, set Set) ([]string, error) {
 	schema := pgx.Identifier{set.Schema}.Sanitize()
 	table := pgx.Identifier{set.Schema, "schema_version"}.Sanitize()
 	const exists = `SELECT to_regclass($1) IS NOT NULL`
 	var there bool
-	if err := conn.QueryRow(ctx, exists, set.Schema+".schema_version").Scan(&there); err != nil {
+	if err := tx.QueryRow(ctx, exists, set.Schema+".schema_version").Scan(&there); err != nil {
 		return nil, err
 	}
 	if !there {
@@ -188,29 +213,27 @@ func versions(ctx context.Context, conn *pgx.Conn, set Set) ([]string, error) {
 				checksum   text NOT NULL,
 				applied_at timestamptz NOT NULL DEFAULT clock_timestamp()
 			)`
-		if _, err := conn.Exec(ctx, create); err != nil {
+		if _, err := tx.Exec(ctx, create); err != nil {
 			return nil, fmt.Errorf("create schema %s: %w", set.Schema, err)
 		}
 	}
-	rows, err := conn.Query(ctx, `SELECT checksum FROM `+table+` ORDER BY version`)
+	rows, err := tx.Query(ctx, `SELECT checksum FROM `+table+` ORDER BY version`)
 	if err != nil {
 		return nil, err
 	}
 	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
-func apply(ctx context.Context, conn *pgx.Conn, set Set, s step) error {
-	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, s.sql, pgx.QueryExecModeSimpleProtocol); err != nil {
-			return fmt.Errorf("schema %s: apply %04d_%s: %w", set.Schema, s.version, s.name, err)
-		}
-		record := `INSERT INTO ` + pgx.Identifier{set.Schema, "schema_version"}.Sanitize() + ` (version, name, checksum) VALUES ($1, $2, $3)`
-		_, err := tx.Exec(ctx, record, s.version, s.name, s.checksum)
-		return err
-	})
+func apply(ctx context.Context, tx pgx.Tx, set Set, s step) error {
+	if _, err := tx.Exec(ctx, s.sql, pgx.QueryExecModeSimpleProtocol); err != nil {
+		return fmt.Errorf("schema %s: apply %04d_%s: %w", set.Schema, s.version, s.name, err)
+	}
+	record := `INSERT INTO ` + pgx.Identifier{set.Schema, "schema_version"}.Sanitize() + ` (version, name, checksum) VALUES ($1, $2, $3)`
+	_, err := tx.Exec(ctx, record, s.version, s.name, s.checksum)
+	return err
 }
 
-func grant(ctx context.Context, conn *pgx.Conn, set Set) error {
+func grant(ctx context.Context, tx pgx.Tx, set Set) error {
 	sql, err := fs.ReadFile(set.Files, "grants.sql")
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -218,10 +241,8 @@ func grant(ctx context.Context, conn *pgx.Conn, set Set) error {
 	if err != nil {
 		return err
 	}
-	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, string(sql), pgx.QueryExecModeSimpleProtocol); err != nil {
-			return fmt.Errorf("schema %s: apply grants.sql: %w", set.Schema, err)
-		}
-		return nil
-	})
+	if _, err := tx.Exec(ctx, string(sql), pgx.QueryExecModeSimpleProtocol); err != nil {
+		return fmt.Errorf("schema %s: apply grants.sql: %w", set.Schema, err)
+	}
+	return nil
 }

@@ -32,7 +32,8 @@ import (
 type stack struct {
 	t     testing.TB
 	db    *schematest.DB
-	pool  *pgxpool.Pool // of the database's owner: plain SQL
+	reach func(role string) string // how the Registry and the workers reach it
+	pool  *pgxpool.Pool            // of the database's owner: plain SQL
 	redis *redis.Client
 	names event.Names
 	url   string
@@ -48,7 +49,14 @@ type stack struct {
 // newStack starts a Registry; workers and mirrors are the test's to start.
 func newStack(t testing.TB, rdb *redis.Client) *stack {
 	t.Helper()
-	s := &stack{t: t, db: schematest.New(t), redis: rdb, names: event.Names{Prefix: "hubn"}, tokens: map[string]string{}, metrics: map[*replica]*prometheus.Registry{}}
+	db := schematest.New(t)
+	return newStackThrough(t, rdb, db, func(string) string { return db.URL("") })
+}
+
+// newStackThrough is newStack with a way to the database for each role.
+func newStackThrough(t testing.TB, rdb *redis.Client, db *schematest.DB, reach func(role string) string) *stack {
+	t.Helper()
+	s := &stack{t: t, db: db, reach: reach, redis: rdb, names: event.Names{Prefix: "hubn"}, tokens: map[string]string{}, metrics: map[*replica]*prometheus.Registry{}}
 	s.log = slog.New(slog.DiscardHandler)
 	if os.Getenv("HUBN_TEST_LOG") != "" {
 		s.log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo}))
@@ -57,7 +65,7 @@ func newStack(t testing.TB, rdb *redis.Client) *stack {
 	s.pool = s.db.Pool(t, "")
 	s.watchTuples()
 	options := registry.Options{
-		Settings: registry.DefaultSettings(), DatabaseURL: s.db.URL(""), Redis: rdb, Names: s.names, Log: s.log.With("part", "registry"),
+		Settings: registry.DefaultSettings(), DatabaseURL: reach("hubn_registry"), Redis: rdb, Names: s.names, Log: s.log.With("part", "registry"),
 	}
 	for name, token := range map[string]registry.StaticToken{
 		"admin":     {Roles: []string{"admin"}},
@@ -166,7 +174,7 @@ func (p *process) waitReady() {
 func (s *stack) worker() *process {
 	s.t.Helper()
 	w := outbox.New(outbox.Options{
-		Settings: outbox.DefaultSettings(), DatabaseURL: s.db.URL(""), Redis: s.redis, Names: s.names, Log: s.log.With("part", "outbox"),
+		Settings: outbox.DefaultSettings(), DatabaseURL: s.reach("hubn_outbox"), Redis: s.redis, Names: s.names, Log: s.log.With("part", "outbox"),
 	})
 	return s.start("outbox", w.Run)
 }
