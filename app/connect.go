@@ -64,8 +64,9 @@ func refusal(url string, response *http.Response, body []byte) error {
 
 // httpClient checks certificates against a file of authorities, or the system's.
 func httpClient(caFile string) (*http.Client, error) {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
 	if caFile == "" {
-		return &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()}, nil
+		return &http.Client{Transport: transport}, nil
 	}
 	pem, err := os.ReadFile(caFile)
 	if err != nil {
@@ -75,5 +76,6 @@ func httpClient(caFile string) (*http.Client, error) {
 	if !pool.AppendCertsFromPEM(pem) {
 		return nil, fmt.Errorf("--ca-file: %s holds no PEM certificate", caFile)
 	}
-	return &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}}, nil
+	transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	return &http.Client{Transport: transport}, nil
 }
