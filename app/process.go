@@ -222,9 +222,7 @@ func (p *process) shutdown() error {
 	for _, u := range slices.Backward(p.supervisor.units) {
 		errs = append(errs, p.supervisor.stop(ctx, u))
 	}
-	if p.client != nil {
-		_ = p.client.Close()
-	}
+	p.closeRedis()
 	p.folder.close()
 	return errors.Join(errs...)
 }

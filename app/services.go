@@ -147,6 +147,16 @@ func (p *process) listenAddress() (string, error) {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), err
 }
 
+// closeRedis closes the client that the modules shared. A module that did not
+// stop in time may still ask for it.
+func (p *process) closeRedis() {
+	p.clientMu.Lock()
+	defer p.clientMu.Unlock()
+	if p.client != nil {
+		_ = p.client.Close()
+	}
+}
+
 // redisClient is the client that all modules of the process share.
 func (p *process) redisClient() (redis.UniversalClient, error) {
 	p.clientMu.Lock()
