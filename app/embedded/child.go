@@ -138,15 +138,15 @@ func (o *output) Write(p []byte) (int, error) {
 	defer o.mu.Unlock()
 	o.partial = append(o.partial, p...)
 	for {
-		i := bytes.IndexByte(o.partial, '\n')
-		if i < 0 && len(o.partial) < maxLine {
-			return len(p), nil
+		line, rest, ended := bytes.Cut(o.partial, []byte{'\n'})
+		if !ended {
+			if len(o.partial) < maxLine {
+				return len(p), nil
+			}
+			line, rest = o.partial[:maxLine], o.partial[maxLine:]
 		}
-		if i < 0 {
-			i = len(o.partial) - 1
-		}
-		o.line(strings.TrimRight(string(o.partial[:i]), "\r\n"))
-		o.partial = o.partial[i+1:]
+		o.line(strings.TrimRight(string(line), "\r"))
+		o.partial = rest
 	}
 }
 
