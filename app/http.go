@@ -14,6 +14,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -60,7 +61,7 @@ func (f *front) Run(ctx context.Context, ready func()) error {
 	}
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
-		return fmt.Errorf("%w: stop what has this address, or choose another with --listen HOST:PORT (one that was chosen before is kept in the data folder's %s)", err, portsFile)
+		return fmt.Errorf("%w: %s", err, listenAdvice(err))
 	}
 	f.listening(listener.Addr())
 	server := &http.Server{
@@ -92,6 +93,20 @@ func (f *front) Run(ctx context.Context, ready func()) error {
 		return server.Close()
 	}
 	return nil
+}
+
+// listenAdvice is what to do about an address that cannot be listened at.
+func listenAdvice(err error) string {
+	var unresolved *net.DNSError
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return "stop what has this address, or choose another with --listen HOST:PORT (one that was chosen before is kept in the data folder's " + portsFile + ")"
+	case errors.Is(err, syscall.EADDRNOTAVAIL), errors.As(err, &unresolved) && !strings.HasPrefix(unresolved.Name, "tcp/"): // which is a port
+		return "choose an address of this machine with --listen HOST:PORT; 127.0.0.1 is reached from here alone, 0.0.0.0 or [::] from everywhere"
+	case errors.Is(err, syscall.EACCES):
+		return "choose a port above 1023 with --listen HOST:PORT, or give hubn the capability CAP_NET_BIND_SERVICE"
+	}
+	return "write --listen HOST:PORT with a port from 0 to 65535, such as " + DefaultListen
 }
 
 // recoverPanics turns a handler's panic into a bare 500 and a line in the log.

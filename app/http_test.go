@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -44,6 +45,31 @@ func waitFor(t *testing.T, holds func() bool) {
 			t.Fatal("the condition does not hold after 10 s")
 		}
 		<-time.After(time.Millisecond)
+	}
+}
+
+func TestListenAdviceFitsTheFault(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = taken.Close() }()
+	for address, want := range map[string]string{
+		taken.Addr().String():     "stop what has this address",
+		"192.0.2.1:0":             "an address of this machine",
+		"127.0.0.1:99999":         "a port from 0 to 65535",
+		"127.0.0.1":               "a port from 0 to 65535",
+		"127.0.0.1:no-such-thing": "a port from 0 to 65535",
+	} {
+		listener, err := net.Listen("tcp", address)
+		if err == nil {
+			_ = listener.Close()
+			t.Errorf("%s can be listened at", address)
+			continue
+		}
+		if got := listenAdvice(err); !strings.Contains(got, want) {
+			t.Errorf("%v: the advice is %q, want it to hold %q", err, got, want)
+		}
 	}
 }
 

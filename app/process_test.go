@@ -294,6 +294,7 @@ func TestProcessThatCannotBeginSaysWhyAndEnds(t *testing.T) {
 		want string
 	}{
 		{"address in use", []string{"dev", "--listen", taken.Addr().String()}, "choose another with --listen"},
+		{"an address of another machine", []string{"dev", "--listen", "192.0.2.1:8080"}, "an address of this machine"},
 		{"no configuration", []string{"serve", "--config", "/nonexistent.yaml"}, "/nonexistent.yaml"},
 		{"split without services", []string{"serve", "--modules=outbox"}, "outbox.database_url"},
 		{"no process to ask", []string{"status"}, "hubn dev"},
