@@ -33,6 +33,7 @@ type Config struct {
 	MetricsTokenFile string        `yaml:"metrics_token_file"`
 
 	TLS      TLSConfig      `yaml:"tls"`
+	Seal     SealConfig     `yaml:"seal"`
 	Log      LogConfig      `yaml:"log"`
 	Database DatabaseConfig `yaml:"database"`
 	Redis    RedisConfig    `yaml:"redis"`
@@ -46,6 +47,12 @@ type Config struct {
 type TLSConfig struct {
 	Certificate string `yaml:"certificate"`
 	Key         string `yaml:"key"`
+}
+
+// SealConfig says with which keys secrets in the database are sealed.
+type SealConfig struct {
+	KeyFile string   `yaml:"key_file"`
+	Keys    []string `yaml:"keys"`
 }
 
 // LogConfig says what is logged and how.

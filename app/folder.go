@@ -21,6 +21,7 @@ const (
 	lockFile       = "hubn.lock"
 	portsFile      = "ports.json"
 	adminTokenFile = "admin.token"
+	sealKeyFile    = "seal.key"
 )
 
 // folder is a process's data folder, which no other process uses meanwhile.

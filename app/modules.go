@@ -57,6 +57,7 @@ func newRegistry(p *process) (module.Module, error) {
 		Redis:           client,
 		Names:           event.Names{Prefix: p.config.Redis.Prefix},
 		StaticTokens:    []registry.StaticToken{{Token: p.adminToken, Name: "admin", Roles: []string{"admin"}}},
+		Seal:            p.keyring,
 		OwnNameservers:  p.config.DNS.Nameservers,
 		OutboxRetention: p.config.Outbox.Retention,
 		Log:             p.moduleLog(nameRegistry),

@@ -21,6 +21,7 @@ import (
 	"hubn/app/cli"
 	"hubn/app/embedded"
 	"hubn/app/module"
+	"hubn/app/seal"
 	"hubn/registry"
 )
 
@@ -37,6 +38,7 @@ type process struct {
 
 	folder     *folder
 	adminToken string
+	keyring    *seal.Keyring // of modules that seal secrets; nil where none runs
 	house      *house
 	supervisor *supervisor
 
@@ -68,6 +70,11 @@ func (p *process) prepare() error {
 	tokens, err := p.readTokens()
 	if err != nil {
 		return err
+	}
+	if slices.Contains(p.modules, nameRegistry) {
+		if p.keyring, err = p.sealKeys(); err != nil {
+			return err
+		}
 	}
 	units := p.units()
 	p.supervisor = newSupervisor(units)
