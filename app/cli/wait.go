@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"hubn/app/problem"
 	"hubn/registry/client"
 )
 
@@ -44,13 +45,17 @@ published and every registered module has it durably in effect. With RESOURCE, t
 same for the present version of that resource.
 
 A module that is not heard of blocks by name until ` + "`hubn modules forget NAME`" + `.
-The exit status is 1 when the timeout passes first.`,
+A Registry that cannot be reached, or cannot serve, is waited for as well. The exit
+status is 1 when the timeout passes first.`,
 		Args: s.arguments(0, 1, "one resource"),
 	}
 	c := s.connect(cmd)
 	out := OutputFlag(cmd)
 	cmd.Flags().DurationVar(&timeout, "timeout", timeout, "give up after this time; 0 waits for ever")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if timeout < 0 {
+			return s.usage("--timeout %s lies in the past: write a time such as 30s, or 0 to wait for ever", timeout)
+		}
 		cl, err := c.open()
 		if err != nil {
 			return err
@@ -62,7 +67,8 @@ The exit status is 1 when the timeout passes first.`,
 			ctx, cancel = context.WithTimeoutCause(ctx, timeout, errWaited)
 			defer cancel()
 		}
-		w := &waiter{client: cl, bar: newProgress(cmd.ErrOrStderr(), "waiting"), begun: time.Now(), result: waited{Modules: []string{}}}
+		w := &waiter{client: cl, url: c.url, notes: cmd.ErrOrStderr(), bar: newProgress(cmd.ErrOrStderr(), "waiting"),
+			begun: time.Now(), result: waited{Modules: []string{}}}
 		if len(args) == 0 {
 			err = w.everything(ctx)
 		} else {
@@ -114,20 +120,31 @@ func (s *shell) endWait(c *Connection, out *Output, w *waiter, timeout time.Dura
 // waiter waits for everything or for one resource.
 type waiter struct {
 	client *client.Client
+	url    string
+	notes  io.Writer
 	bar    *progress
 	begun  time.Time
 	result waited
+	// barrier is the id of the barrier that the wait goes by, 0 before there is one.
+	barrier int64
+	// met: the Registry has answered; missed: that it does not was told.
+	met, missed bool
 }
 
-// until asks again and again, with growing pauses, until done.
+// until asks again and again, with growing pauses, until done. A Registry that is
+// away is no answer: a restart or a failover ends no wait.
 func (w *waiter) until(ctx context.Context, ask func(context.Context) (done bool, err error)) error {
 	for wait := waitFirstPause; ; wait = min(wait*3/2, waitLongestPause) {
 		done, err := ask(ctx)
 		switch {
 		case context.Cause(ctx) != nil:
 			return context.Cause(ctx)
+		case w.away(err):
+			w.miss(err)
 		case err != nil || done:
 			return err
+		default:
+			w.met = true
 		}
 		timer := time.NewTimer(wait)
 		select {
@@ -139,17 +156,55 @@ func (w *waiter) until(ctx context.Context, ask func(context.Context) (done bool
 	}
 }
 
+// away tells whether an error says that the Registry may come yet. What answers in
+// its place, such as a proxy without it, is taken for that once it was there.
+func (w *waiter) away(err error) bool {
+	switch client.ReasonOf(err) {
+	case client.Unreachable:
+		return true
+	case client.Failing:
+		return problem.Is(err, problem.Unavailable)
+	case client.NotRegistry:
+		return w.met
+	}
+	return false
+}
+
+// miss says that the Registry does not answer: in the bar, once in words, and at
+// the end if it is so then.
+func (w *waiter) miss(err error) {
+	text := fmt.Sprintf("the Registry at %s does not answer: %s", w.url, causeOf(err))
+	w.result.Blocked = []string{text}
+	w.bar.at("waiting for the Registry", 0, 0)
+	if !w.missed {
+		w.missed = true
+		fmt.Fprintln(w.notes, text+"; it is asked again until the timeout")
+	}
+}
+
+// passed is the barrier that the wait goes by, as it is now. One of a history that
+// is over, which nothing will pass any more, is made again in the present one.
+func (w *waiter) passed(ctx context.Context) (b client.Barrier, err error) {
+	if w.barrier != 0 {
+		b, err = w.client.Barrier(ctx, w.barrier)
+		if lost := problem.Is(err, problem.NotFound); err != nil && !lost || err == nil && b.Superseded == "" {
+			return b, err
+		}
+	}
+	b, err = w.client.CreateBarrier(ctx)
+	w.barrier = b.ID
+	return b, err
+}
+
 // everything waits for a barrier behind all that is committed now.
 func (w *waiter) everything(ctx context.Context) error {
-	barrier, err := w.client.CreateBarrier(ctx)
-	if err != nil {
-		return err
-	}
-	first := barrier.Ahead
+	var first int64
 	return w.until(ctx, func(ctx context.Context) (bool, error) {
-		if barrier, err = w.client.Barrier(ctx, barrier.ID); err != nil {
+		barrier, err := w.passed(ctx)
+		if err != nil {
 			return false, err
 		}
+		first = max(first, barrier.Ahead)
 		w.result.Blocked = barrierBlocks(barrier)
 		w.result.Modules = w.result.Modules[:0]
 		for _, m := range barrier.Modules {
@@ -167,19 +222,21 @@ func (w *waiter) everything(ctx context.Context) error {
 
 // one waits for the present version of a resource.
 func (w *waiter) one(ctx context.Context, name string) error {
-	r, _, err := resource(ctx, w.client, name)
-	if err != nil {
-		return err
-	}
-	state, err := w.client.State(ctx, r)
-	if err != nil {
-		return err
-	}
-	w.result.Resource, w.result.Version = &r, state.Version
-	var barrier *client.Barrier
 	return w.until(ctx, func(ctx context.Context) (bool, error) {
-		if state, err = w.client.State(ctx, r); err != nil {
+		if w.result.Resource == nil {
+			r, _, err := resource(ctx, w.client, name)
+			if err != nil {
+				return false, err
+			}
+			w.result.Resource = &r
+		}
+		state, err := w.client.State(ctx, *w.result.Resource)
+		if err != nil {
 			return false, err
+		}
+		// A version that a restore has lost comes to nobody.
+		if w.result.Version == 0 || state.Version < w.result.Version {
+			w.result.Version = state.Version
 		}
 		w.result.Blocked = w.stateBlocks(state)
 		w.result.Modules = append(w.result.Modules[:0], state.Waiting...)
@@ -197,19 +254,12 @@ func (w *waiter) one(ctx context.Context, name string) error {
 		}
 		// A module that makes nothing of the resource never reports it: then the
 		// barrier proves that it has passed its event.
-		if barrier == nil {
-			made, err := w.client.CreateBarrier(ctx)
-			if err != nil {
-				return false, err
-			}
-			barrier = &made
-		}
-		now, err := w.client.Barrier(ctx, barrier.ID)
+		barrier, err := w.passed(ctx)
 		if err != nil {
 			return false, err
 		}
-		w.result.Blocked = w.unproven(state, now)
-		w.bar.at("waiting for "+r.String(), 0, 0)
+		w.result.Blocked = w.unproven(state, barrier)
+		w.bar.at("waiting for "+w.result.Resource.String(), 0, 0)
 		return len(w.result.Blocked) == 0, nil
 	})
 }
