@@ -154,6 +154,7 @@ func (s *service) routes() []func() {
 		s.traceRoutes,
 		s.changeRoutes,
 		s.historyRoutes,
+		s.revertRoutes,
 		s.countRoutes,
 		s.resolveRoutes,
 		s.outboxRoutes,

@@ -131,6 +131,7 @@ func TestTheClientCallsWhatTheDocumentDescribes(t *testing.T) {
 		"At":           func() { _, _ = c.At(ctx, key, started) },
 		"Holders":      func() { _, _ = c.Holders(ctx, key) },
 		"StateCounts":  func() { _, _ = c.StateCounts(ctx) },
+		"Revert":       func() { _, _, _ = c.Revert(ctx, 1, client.Write{Reason: "r", DryRun: true, IdempotencyKey: "k"}) },
 		"OutboxStatus": func() { _, _ = c.OutboxStatus(ctx) },
 		"OutboxLanes": func() {
 			_, _ = c.OutboxLanes(ctx, client.LaneFilter{State: client.LaneIdle, Kind: client.KindPrefix, Older: time.Second, Limit: 1, After: "a"})

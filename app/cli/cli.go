@@ -53,6 +53,7 @@ func Commands(w Wiring) []*cobra.Command {
 		s.exportCommand(),
 		s.traceCommand(),
 		s.historyCommand(),
+		s.revertCommand(),
 		s.whoisCommand(),
 		s.stateCommand(),
 		s.workCommand(),
