@@ -318,7 +318,7 @@ func TestOperatorReleasesQuarantine(t *testing.T) {
 	h.do(http.MethodDelete, path, nil, token(h.operator)).want(http.StatusNoContent)
 	h.do(http.MethodDelete, path, nil).wantProblem(problem.NotFound)
 	var actor, reason string
-	const logged = `SELECT actor, reason FROM registry.change_log WHERE table_name = 'quarantine' AND agg_key = $1`
+	const logged = `SELECT actor, reason FROM registry.change_log WHERE kind = 'quarantine' AND before->>'agg_key' = $1`
 	if err := h.db.Conn(t, "").QueryRow(t.Context(), logged, fmt.Sprint(p.ID)).Scan(&actor, &reason); err != nil {
 		t.Fatal(err)
 	}

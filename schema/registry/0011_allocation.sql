@@ -139,7 +139,7 @@ BEGIN
   END IF;
   INSERT INTO registry.change_log
     (at, lineage, kind, agg_key, table_name, row_id, op, actor, token, request_id, reason, before, after)
-  VALUES (clock_timestamp(), who.lineage, released.agg_type, released.agg_key, 'quarantine', released.id::text, 'delete',
+  VALUES (clock_timestamp(), who.lineage, 'quarantine', released.id::text, 'quarantine', released.id::text, 'delete',
           who.actor, who.token, who.request_id, who.reason, to_jsonb(released), NULL);
   RETURN true;
 END

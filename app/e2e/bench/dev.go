@@ -96,7 +96,7 @@ func (d devRun) start(ctx context.Context) (took time.Duration, resident float64
 		}
 	}
 	took = time.Since(begun)
-	resident, err = residentMB(command.Process.Pid)
+	resident, err = statusMB(command.Process.Pid, "VmRSS")
 	return took, resident, err
 }
 
@@ -124,8 +124,9 @@ func (d devRun) ready(ctx context.Context) bool {
 	return answer.StatusCode == http.StatusOK
 }
 
-// residentMB is VmRSS of a process (proc(5)), in MB of 10^6 bytes.
-func residentMB(pid int) (float64, error) {
+// statusMB is a member of a process's status, such as VmRSS (proc(5)), in MB of 10^6
+// bytes.
+func statusMB(pid int, member string) (float64, error) {
 	file, err := os.Open("/proc/" + strconv.Itoa(pid) + "/status")
 	if err != nil {
 		return 0, err
@@ -133,10 +134,10 @@ func residentMB(pid int) (float64, error) {
 	defer func() { _ = file.Close() }()
 	lines := bufio.NewScanner(file)
 	for lines.Scan() {
-		if rest, found := strings.CutPrefix(lines.Text(), "VmRSS:"); found {
+		if rest, found := strings.CutPrefix(lines.Text(), member+":"); found {
 			kib, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 64)
 			return kib * 1024 / 1e6, err
 		}
 	}
-	return 0, fmt.Errorf("/proc/%d/status names no VmRSS", pid)
+	return 0, fmt.Errorf("/proc/%d/status names no %s", pid, member)
 }

@@ -45,7 +45,8 @@ func inTurn(parts ...group) group {
 
 // helpers are what this program does in a process of its own for a group.
 var helpers = map[string]func(ctx context.Context, args []string) error{
-	"outbox-writer": writeFromElsewhere,
+	"outbox-writer":   writeFromElsewhere,
+	"registry-server": serveElsewhere,
 }
 
 func main() {

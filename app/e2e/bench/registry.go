@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/redis/go-redis/v9"
 
 	"hubn/registry"
 )
@@ -34,6 +35,9 @@ func registryGroup(ctx context.Context, b *bench) error {
 	}
 	if err := measureNextFree(ctx, b, s); err != nil {
 		return fmt.Errorf("next-free: %w", err)
+	}
+	if err := measureImport(ctx, b, s); err != nil {
+		return fmt.Errorf("import: %w", err)
 	}
 	few, err := filled(ctx, b, s, "registry_few", registryFew)
 	if err != nil {
@@ -69,26 +73,35 @@ func serveRegistry(ctx context.Context, b *bench, s *servers, database string) (
 		return nil, err
 	}
 	b.atEnd(pool.Close)
-	api := &registryAPI{pool: pool, token: registry.NewSecret()}
-	r := registry.New(registry.Options{
-		Settings: registry.DefaultSettings(), DatabaseURL: s.url(database), Redis: s.redis, Names: benchNames,
-		StaticTokens: []registry.StaticToken{{Token: api.token, Name: "bench", Roles: []string{"admin"}}},
-	})
-	if err := start(ctx, b, "registry", r.Run); err != nil {
+	api := &registryAPI{pool: pool}
+	if api.url, api.token, err = listenRegistry(ctx, b, s.url(database), s.redis); err != nil {
 		return nil, err
 	}
-	listener, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	server := &http.Server{Handler: r, ReadHeaderTimeout: time.Minute}
-	go func() { _ = server.Serve(listener) }()
-	b.atEnd(func() { _ = server.Close() })
-	api.url = "http://" + listener.Addr().String()
 	transport := &http.Transport{MaxIdleConnsPerHost: 2 * registryClients, DisableCompression: true}
 	api.client = &http.Client{Transport: transport}
 	b.atEnd(transport.CloseIdleConnections)
 	return api, nil
+}
+
+// listenRegistry runs a Registry behind an HTTP server, and answers where it is and
+// the token of an admin.
+func listenRegistry(ctx context.Context, b *bench, databaseURL string, hints redis.UniversalClient) (url, token string, err error) {
+	token = registry.NewSecret()
+	r := registry.New(registry.Options{
+		Settings: registry.DefaultSettings(), DatabaseURL: databaseURL, Redis: hints, Names: benchNames,
+		StaticTokens: []registry.StaticToken{{Token: token, Name: "bench", Roles: []string{"admin"}}},
+	})
+	if err := start(ctx, b, "registry", r.Run); err != nil {
+		return "", "", err
+	}
+	listener, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		return "", "", err
+	}
+	server := &http.Server{Handler: r, ReadHeaderTimeout: time.Minute}
+	go func() { _ = server.Serve(listener) }()
+	b.atEnd(func() { _ = server.Close() })
+	return "http://" + listener.Addr().String(), token, nil
 }
 
 // ask makes a request and answers the body of a success.
