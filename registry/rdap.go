@@ -37,34 +37,34 @@ func (s *service) serveRDAP(w http.ResponseWriter, r *http.Request) {
 	c := callOf(r.Context())
 	c.operation = "rdap"
 	q := &asking{service: s, writer: &rdap.Writer{Base: s.rdapBase(r), Terms: s.settings.RDAPTerms}}
-	q.writer.Request = strings.TrimSuffix(q.writer.Base, rdapPath) + r.URL.EscapedPath()
-	if s.settings.RDAPURL != "" {
-		q.writer.Request = q.writer.Base + strings.TrimPrefix(r.URL.EscapedPath(), rdapPath)
-	}
-	h := w.Header()
-	h.Set("Access-Control-Allow-Origin", "*") // RFC 7480 section 5.6
+	q.writer.Request = q.writer.Base + strings.TrimPrefix(r.URL.EscapedPath(), rdapPath)
+	w.Header().Set("Access-Control-Allow-Origin", "*") // RFC 7480 section 5.6
+	status := http.StatusOK
 	var document any
 	err := q.admit(w, r)
 	if err == nil {
 		document, err = q.answer(r)
 	}
-	status := http.StatusOK
 	if err != nil {
 		e := problem.Of(databaseProblem(err))
 		if e.Kind == problem.Internal || e.Kind == problem.Unavailable {
 			c.cause = e.Unwrap()
 		}
 		status = rdapStatus(e)
-		rdapHeaders(h, e)
+		rdapHeaders(w.Header(), e)
 		document = q.writer.Error(status, e.Detail)
 	}
+	writeRDAP(w, c, status, document)
+}
+
+func writeRDAP(w http.ResponseWriter, c *call, status int, document any) {
 	body, err := json.Marshal(document)
 	if err != nil {
 		c.cause, status = err, http.StatusInternalServerError
-		body = []byte(`{"rdapConformance":["rdap_level_0"],"errorCode":500}`)
+		body = []byte(`{"rdapConformance":["rdap_level_0"],"errorCode":500,"title":"Internal Server Error","description":[]}`)
 	}
-	h.Set("Content-Type", rdap.ContentType)
-	h.Set("Content-Length", strconv.Itoa(len(body)+1))
+	w.Header().Set("Content-Type", rdap.ContentType)
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)+1))
 	w.WriteHeader(status)
 	_, _ = w.Write(append(body, '\n'))
 }
