@@ -122,6 +122,20 @@ func (k csvKind) names() string {
 	return strings.Join(names, ", ")
 }
 
+// complete says what a file without the column leaves to be understood, as on the
+// command line: an origin is announced, and name servers are delegated to.
+func (h *csvHeader) complete(body map[string]any) {
+	has := func(name string) bool {
+		return slices.ContainsFunc(h.columns, func(c csvColumn) bool { return c.name == name })
+	}
+	if routing, ok := body["routing"].(map[string]any); ok && routing["origin"] != nil && !has("announced") {
+		routing["announced"] = true
+	}
+	if reverse, ok := body["reverse"].(map[string]any); ok && reverse["name_servers"] != nil && !has("reverse") {
+		reverse["mode"] = "delegated"
+	}
+}
+
 // column is the name of the column that a member of the body comes from:
 // routing.origin is origin, reverse.ds[1].digest is ds.
 func (h *csvHeader) column(location string) string {

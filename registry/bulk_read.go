@@ -145,6 +145,7 @@ func (b *bulkRows) takeRecord(line int, columns *csvHeader, record []string) {
 	if !good {
 		return
 	}
+	columns.complete(body)
 	text, err := json.Marshal(body)
 	if err != nil {
 		b.refuse(client.ImportError{Line: line, Kind: string(columns.kind), Reason: err.Error()})

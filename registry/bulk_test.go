@@ -88,6 +88,11 @@ func TestEverythingThatIsExportedCanBeImported(t *testing.T) {
 		}
 		want(t, kind, other.exportText("/v1/export/csv?kind="+kind), rows)
 	}
+	wantDone(t, other.load("", csvMedia, "prefix,origin,name_servers\n203.0.113.0/24,64496,ns1.example ns2.example\n"))
+	if got := other.exportText("/v1/export/csv?kind=prefix"); !strings.Contains(got, "203.0.113.0/24,,assignment,active,,yes,AS64496,,delegated,ns1.example ns2.example,") {
+		t.Errorf("an origin is not announced, or name servers not delegated to, by a file without these columns:\n%s", got)
+	}
+	other.remove("/v1/prefixes/203.0.113.0%2F24").want(http.StatusNoContent)
 	want(t, "export of the copy", other.exportText("/v1/export/ndjson"), everyKind)
 	want(t, "one kind", h.exportText("/v1/export/ndjson?kind=asn"), strings.SplitAfter(everyKind, "\n")[2])
 

@@ -164,6 +164,7 @@ func (s *service) routes() []func() {
 		s.rpslRoutes,
 		s.bulkRoutes,
 		s.bulkExportRoutes,
+		s.transactionRoutes,
 	}
 }
 

@@ -24,6 +24,13 @@ type noun struct {
 	remove func(ctx context.Context, key, ifMatch string) (*nounAnswer, error)
 }
 
+// Certificates and revocations are parts of the aggregate of their CA, and nouns of
+// their own to whoever writes them.
+const (
+	kindCertificate client.Kind = "certificate"
+	kindRevocation  client.Kind = "revocation"
+)
+
 // nounAnswer is what a change of a noun is answered with.
 type nounAnswer struct {
 	etag, location string
@@ -98,6 +105,10 @@ func (s *service) makeNouns() map[client.Kind]noun {
 		client.KindPrefix:       s.prefixNoun(),
 		client.KindPTR:          s.ptrNoun(),
 		client.KindAnycast:      s.anycastNoun(),
+		client.KindCA:           s.authorityNoun(),
+		client.KindSession:      s.sessionNoun(),
+		kindCertificate:         s.certificateNoun(),
+		kindRevocation:          s.revocationNoun(),
 	}
 }
 
@@ -223,3 +234,67 @@ func (s *service) anycastNoun() noun {
 		},
 	}
 }
+
+func (s *service) authorityNoun() noun {
+	return noun{
+		operations: [3]string{"create-certificate-authority", "change-certificate-authority", "delete-certificate-authority"},
+		check:      checks[*authorityInput](s),
+		create: creates[*authorityInput](s, func(ctx context.Context, in authorityInput) (*answer[client.CertificateAuthority], error) {
+			return s.createAuthority(ctx, &createAuthorityInput{Body: in})
+		}),
+		change: func(ctx context.Context, key, ifMatch string, patch []byte) (*nounAnswer, error) {
+			return answered(s.changeAuthority(ctx, &changeAuthorityInput{AuthorityPath{key}, ifMatching(ifMatch), PatchBody{patch}}))
+		},
+		remove: func(ctx context.Context, key, ifMatch string) (*nounAnswer, error) {
+			return removed(s.deleteAuthority(ctx, &deleteAuthorityInput{AuthorityPath{key}, ifMatching(ifMatch)}))
+		},
+	}
+}
+
+func (s *service) sessionNoun() noun {
+	return noun{
+		operations: [3]string{"create-session", "change-session", "delete-session"},
+		check:      checks[*sessionInput](s),
+		create: creates[*sessionInput](s, func(ctx context.Context, in sessionInput) (*answer[client.Session], error) {
+			return s.createSession(ctx, &createSessionInput{Body: in})
+		}),
+		change: func(ctx context.Context, key, ifMatch string, patch []byte) (*nounAnswer, error) {
+			id, err := numbered(key)
+			if err != nil {
+				return nil, err
+			}
+			return answered(s.changeSession(ctx, &changeSessionInput{SessionPath{id}, ifMatching(ifMatch), PatchBody{patch}}))
+		},
+		remove: func(ctx context.Context, key, ifMatch string) (*nounAnswer, error) {
+			id, err := numbered(key)
+			if err != nil {
+				return nil, err
+			}
+			return removed(s.deleteSession(ctx, &deleteSessionInput{SessionPath{id}, ifMatching(ifMatch)}))
+		},
+	}
+}
+
+// A certificate is immutable, and a revocation is for ever: they are only created.
+func (s *service) certificateNoun() noun {
+	return noun{
+		operations: [3]string{"create-certificate"},
+		check:      checks[*certificateInput](s),
+		create: creates[*certificateInput](s, func(ctx context.Context, in certificateInput) (*answer[client.Certificate], error) {
+			return s.createCertificate(ctx, &createCertificateInput{Body: in})
+		}),
+	}
+}
+
+func (s *service) revocationNoun() noun {
+	return noun{
+		operations: [3]string{"create-revocation"},
+		check:      checks[*revocationInput](s),
+		create: creates[*revocationInput](s, func(ctx context.Context, in revocationInput) (*answer[client.Revocation], error) {
+			return s.createRevocation(ctx, &createRevocationInput{Body: in})
+		}),
+	}
+}
+
+// check implements input: the schema says all of a revocation.
+func (in *revocationInput) check(*faults) {}

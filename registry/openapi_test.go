@@ -152,6 +152,9 @@ func TestTheClientCallsWhatTheDocumentDescribes(t *testing.T) {
 		"ImportJob":    func() { _, _ = c.ImportJob(ctx, 1) },
 		"ImportJobs":   func() { _, _ = c.ImportJobs(ctx, "a", 1) },
 		"CancelImport": func() { _, _ = c.CancelImport(ctx, 1) },
+		"Transact": func() {
+			_, _, _ = c.Transact(ctx, client.Write{Reason: "r", DryRun: true, IdempotencyKey: "k"}, client.Transaction{})
+		},
 		"ImportRPSL": func() {
 			_, _ = c.ImportRPSL(ctx, client.ImportOptions{}, func(func(client.ImportObject, error) bool) {}, nil)
 		},

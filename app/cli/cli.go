@@ -50,6 +50,7 @@ func Commands(w Wiring) []*cobra.Command {
 		s.ptr().command(),
 		s.anycast().command(),
 		s.importCommand(),
+		s.transactionCommand(),
 		s.exportCommand(),
 		s.traceCommand(),
 		s.historyCommand(),

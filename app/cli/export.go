@@ -7,7 +7,7 @@ import (
 )
 
 func (s *shell) exportCommand() *cobra.Command {
-	return s.group("export", "Export what the Registry holds", "", s.exportVRPsCommand(), s.exportRPSLCommand())
+	return s.group("export", "Export what the Registry holds", "", s.exportVRPsCommand(), s.exportRPSLCommand(), s.exportCSVCommand(), s.exportNDJSONCommand())
 }
 
 func (s *shell) exportVRPsCommand() *cobra.Command {

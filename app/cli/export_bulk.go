@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -48,4 +50,41 @@ func (s *shell) download(cmd *cobra.Command, c *Connection, path string, query u
 		return fmt.Errorf("the export broke off and is not whole: %w", err)
 	}
 	return out.Flush()
+}
+
+func (s *shell) exportCSVCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:       "csv KIND",
+		Short:     "Export the nouns of one kind as CSV: " + strings.Join(bulkKinds, ", "),
+		Long:      "Print a header and a row for each noun of a kind, as 'hubn import csv' takes them.",
+		Example:   "  hubn export csv prefix > prefixes.csv",
+		Args:      s.arguments(1, 1, "a kind: "+strings.Join(bulkKinds, ", ")),
+		ValidArgs: bulkKinds,
+	}
+	c := s.connect(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if !slices.Contains(bulkKinds, args[0]) {
+			return s.usage("%q is no kind that CSV carries: write %s", args[0], strings.Join(bulkKinds, ", "))
+		}
+		return s.download(cmd, c, "/v1/export/csv", url.Values{"kind": args})
+	}
+	return cmd
+}
+
+func (s *shell) exportNDJSONCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "ndjson [KIND...]",
+		Short: "Export everything, or the nouns of some kinds, as lines of JSON",
+		Long: `Print lines of {"kind", "body"} of one snapshot, as 'hubn import ndjson' takes them, in
+an order in which each names only what came before. Passwords of BGP sessions are
+left out.`,
+		Example: `  hubn export ndjson > registry.ndjson
+  hubn export ndjson ptr`,
+		Args: s.arguments(0, -1, "kinds"),
+	}
+	c := s.connect(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return s.download(cmd, c, "/v1/export/ndjson", url.Values{"kind": args})
+	}
+	return cmd
 }

@@ -19,7 +19,8 @@ import (
 const shownRefusals = 1000
 
 func (s *shell) importCommand() *cobra.Command {
-	return s.group("import", "Import resources from files", "", s.importRPSLCommand())
+	commands := append([]*cobra.Command{s.importRPSLCommand(), s.importCSVCommand(), s.importNDJSONCommand()}, s.importJobCommands()...)
+	return s.group("import", "Import resources from files", "", commands...)
 }
 
 // imported is what `hubn import` prints: the Registry's answer and what was read.
