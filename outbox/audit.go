@@ -48,7 +48,16 @@ type auditResult struct {
 	// FullAt is when all lanes were last compared, Identity on which servers.
 	FullAt   time.Time `json:"full_at,omitzero"`
 	Identity string    `json:"identity,omitempty"`
-	Error    string    `json:"error,omitempty"`
+}
+
+// auditedStream is a stream in an audit.
+type auditedStream struct {
+	no    int
+	epoch string
+	begun time.Time
+	// since is when what is compared was published, at the earliest; nil takes every lane.
+	since  *time.Time
+	result auditResult
 }
 
 // auditedLane is a lane as an audit compares it.
@@ -64,8 +73,25 @@ func (w *Worker) audit(ctx context.Context, scope auditScope) error {
 		if err != nil {
 			return err
 		}
+		var due []*auditedStream
 		for _, no := range scope.streams {
-			if err := w.auditStream(ctx, tx, no, streams[no], scope); err != nil {
+			if streams[no].epoch == "" || !streams[no].current {
+				continue // the new epoch's fences come from what is acknowledged
+			}
+			s := &auditedStream{no: no, epoch: streams[no].epoch}
+			if err := s.begin(ctx, tx, scope); err != nil {
+				return err
+			}
+			due = append(due, s)
+		}
+		if len(due) == 0 {
+			return nil
+		}
+		if err := w.compareStreams(ctx, due, scope.fix); err != nil {
+			return err
+		}
+		for _, s := range due {
+			if err := w.noteAudit(ctx, tx, s, scope); err != nil {
 				return err
 			}
 		}
@@ -89,42 +115,35 @@ const noteAuditSQL = `
 // acknowledgement carries the time of its transaction's start.
 const overlap = "1 minute"
 
-func (w *Worker) auditStream(ctx context.Context, tx pgx.Tx, no int, s streamState, scope auditScope) error {
-	if s.epoch == "" || !s.current {
-		return nil // the new epoch's fences come from what is acknowledged
-	}
-	var begun time.Time
-	var since *time.Time
+// begin reads what the last audit of the stream left.
+func (s *auditedStream) begin(ctx context.Context, tx pgx.Tx, scope auditScope) error {
 	var before auditResult
-	if err := tx.QueryRow(ctx, lastAuditSQL, no).Scan(&begun, &since, &before); err != nil {
+	if err := tx.QueryRow(ctx, lastAuditSQL, s.no).Scan(&s.begun, &s.since, &before); err != nil {
 		return databaseError{err}
 	}
-	result := auditResult{Reason: scope.reason, Full: scope.full || since == nil, FullAt: before.FullAt, Identity: before.Identity}
-	if result.Full {
-		since = nil
+	s.result = auditResult{Reason: scope.reason, Full: scope.full || s.since == nil, FullAt: before.FullAt, Identity: before.Identity}
+	if s.result.Full {
+		s.since = nil
 	}
-	if result.Full && scope.fix {
-		result.FullAt, result.Identity = begun, scope.identity
+	if s.result.Full && scope.fix {
+		s.result.FullAt, s.result.Identity = s.begun, scope.identity
 	}
-	err := w.compareStream(ctx, no, s.epoch, since, scope.fix, &result)
-	if err != nil {
-		if isDatabase(err) || errors.Is(err, errEpochMoved) {
-			return err
-		}
-		result.Error, result.FullAt, result.Identity = err.Error(), before.FullAt, before.Identity
+	return nil
+}
+
+// noteAudit keeps what an audit found on a stream.
+func (w *Worker) noteAudit(ctx context.Context, tx pgx.Tx, s *auditedStream, scope auditScope) error {
+	r := s.result
+	w.metrics.lost.Add(float64(r.Lost))
+	if _, err := tx.Exec(ctx, noteAuditSQL, s.no, s.begun, r); err != nil {
+		return databaseError{err}
 	}
-	w.metrics.lost.Add(float64(result.Lost))
-	if _, noteErr := tx.Exec(ctx, noteAuditSQL, no, begun, result); noteErr != nil {
-		return databaseError{noteErr}
+	if r.Lost == 0 && r.Ahead == 0 {
+		return nil
 	}
-	if result.Lost > 0 || result.Ahead > 0 {
-		w.log.Warn("the audit found a difference between Redis and what was published", "stream", no,
-			"lost", result.Lost, "lanes", result.LanesLost, "fixed", result.Fixed, "resynced", result.Resynced, "ahead", result.Ahead)
-		if noteErr := noteOperation(ctx, tx, "audit", "stream:"+strconv.Itoa(no), scope.reason, result); noteErr != nil {
-			return noteErr
-		}
-	}
-	return err
+	w.log.Warn("the audit found a difference between Redis and what was published", "stream", s.no,
+		"lost", r.Lost, "lanes", r.LanesLost, "fixed", r.Fixed, "resynced", r.Resynced, "ahead", r.Ahead)
+	return noteOperation(ctx, tx, "audit", "stream:"+strconv.Itoa(s.no), scope.reason, r)
 }
 
 func noteOperation(ctx context.Context, tx pgx.Tx, action, target, reason string, detail any) error {
@@ -137,40 +156,53 @@ func noteOperation(ctx context.Context, tx pgx.Tx, action, target, reason string
 	return nil
 }
 
+// auditSQL goes once through the lanes, whatever the number of streams; $3 has
+// the time since when for each stream in the place of its number.
 const auditSQL = `
-	SELECT lane_id, pub_seq, last_seq
+	SELECT lane_id, stream_no, pub_seq, last_seq
 	FROM registry.outbox_lane
 	WHERE lane_id > $1
-	  AND stream_no = $2
-	  AND ($3::timestamptz IS NULL OR published_at >= $3::timestamptz - interval '` + overlap + `')
+	  AND stream_no = ANY ($2::smallint[])
+	  AND (($3::timestamptz[])[stream_no + 1] IS NULL
+	       OR published_at >= ($3::timestamptz[])[stream_no + 1] - interval '` + overlap + `')
 	ORDER BY lane_id
 	LIMIT $4`
 
-// compareStream reads lanes and then their fences, page by page. In that order,
+// compareStreams reads lanes and then their fences, page by page. In that order,
 // since a fence never is behind what was acknowledged before it was read.
-func (w *Worker) compareStream(ctx context.Context, no int, epoch string, since *time.Time, fix bool, result *auditResult) error {
+func (w *Worker) compareStreams(ctx context.Context, due []*auditedStream, fix bool) error {
+	numbers, since := make([]int, len(due)), make([]*time.Time, event.Streams)
+	for i, s := range due {
+		numbers[i], since[s.no] = s.no, s.since
+	}
 	var last int64
 	for {
-		var page []auditedLane
-		err := w.transact(ctx, statement{auditSQL, []any{last, no, since, seedLanes}, func(rows pgx.Rows) error {
-			l := auditedLane{stream: no}
-			err := rows.Scan(&l.id, &l.pubSeq, &l.lastSeq)
-			page = append(page, l)
+		var pages [event.Streams][]auditedLane
+		n := 0
+		err := w.transact(ctx, statement{auditSQL, []any{last, numbers, since, seedLanes}, func(rows pgx.Rows) error {
+			var l auditedLane
+			err := rows.Scan(&l.id, &l.stream, &l.pubSeq, &l.lastSeq)
+			pages[l.stream] = append(pages[l.stream], l)
+			last = l.id
+			n++
 			return err
 		}})
 		if err != nil {
 			return fmt.Errorf("read lanes for an audit: %w", err)
 		}
-		if len(page) > 0 {
-			last = page[len(page)-1].id
-			if err := w.readFences(ctx, no, epoch, page); err != nil {
+		for _, s := range due {
+			page := pages[s.no]
+			if len(page) == 0 {
+				continue
+			}
+			if err := w.readFences(ctx, s.no, s.epoch, page); err != nil {
 				return err
 			}
-			if err := w.comparePage(ctx, epoch, page, fix, result); err != nil {
+			if err := w.comparePage(ctx, s.epoch, page, fix, &s.result); err != nil {
 				return err
 			}
 		}
-		if len(page) < seedLanes {
+		if n < seedLanes {
 			return nil
 		}
 	}
