@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -134,6 +135,7 @@ func (w *Worker) startEpochs(ctx context.Context, tx pgx.Tx, stale []int, stream
 	if err := w.seedFences(ctx, stale, fresh); err != nil {
 		return fresh, err
 	}
+	level, reasons := slog.LevelInfo, []string{}
 	for _, no := range stale {
 		why := reason + ": " + epochReason(streams[no], inRedis[no])
 		if err := w.openEpoch(ctx, no, streams[no].lineage, inRedis[no], fresh[no], why); err != nil {
@@ -143,12 +145,14 @@ func (w *Worker) startEpochs(ctx context.Context, tx pgx.Tx, stale []int, stream
 			return fresh, databaseError{err}
 		}
 		w.metrics.resyncs.WithLabelValues("stream").Inc()
-		level := slog.LevelWarn
-		if streams[no].epoch == "" {
-			level = slog.LevelInfo
+		if streams[no].epoch != "" {
+			level = slog.LevelWarn
 		}
-		w.log.Log(ctx, level, "a new epoch begins: consumers reconcile fully", "stream", no, "epoch", fresh[no], "reason", why)
+		if !slices.Contains(reasons, why) {
+			reasons = append(reasons, why)
+		}
 	}
+	w.log.Log(ctx, level, "new epochs begin: consumers reconcile fully", "streams", stale, "reason", strings.Join(reasons, "; "))
 	return fresh, nil
 }
 

@@ -3,7 +3,9 @@ package outbox
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -152,6 +154,52 @@ func TestRedisThatLostEverythingGetsANewEpoch(t *testing.T) {
 			})
 		}
 	}
+}
+
+func TestNewEpochsOfAllStreamsAreToldInOneLine(t *testing.T) {
+	log := &lines{}
+	b := newBed(t, func(w *Worker) { w.log = slog.New(slog.NewTextHandler(log, nil)) })
+	b.organisations(t, 1)
+	drained(t, b.pool)
+	b.server.Flush()
+	eventtest.Eventually(t, "every stream has a new epoch", func() bool {
+		streams, _ := b.resyncs(t)
+		return streams == event.Streams
+	})
+	b.worker.stop()
+	told := log.with("new epochs begin")
+	if len(told) != 2 || !strings.Contains(told[0], "level=INFO") || !strings.Contains(told[1], "level=WARN") {
+		t.Fatalf("the log says of epochs %q, want a line of the first ones and a warning of the next", told)
+	}
+	for _, line := range told {
+		if !strings.Contains(line, `streams="[0 1 2 3 4 5 6 7]"`) {
+			t.Errorf("the line names not all streams: %s", line)
+		}
+	}
+}
+
+// lines is a log.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// with is the lines that have a part.
+func (l *lines) with(part string) (found []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for line := range strings.Lines(l.text.String()) {
+		if strings.Contains(line, part) {
+			found = append(found, line)
+		}
+	}
+	return found
 }
 
 func (b *bed) epochs(t *testing.T) map[string]bool {
