@@ -71,6 +71,7 @@ type service struct {
 	seal           *seal.Keyring
 	ownNameservers []string
 	eventRetention time.Duration // of the outbox
+	importSlots    chan struct{} // one taken for each import whose objects are in memory
 	log            *slog.Logger
 	clock          func() time.Time
 	metrics        *metrics
@@ -105,6 +106,7 @@ func newService(o Options) *service {
 		seal:           o.Seal,
 		ownNameservers: o.OwnNameservers,
 		eventRetention: o.OutboxRetention,
+		importSlots:    make(chan struct{}, importsAtOnce),
 		log:            o.Log,
 		clock:          o.Clock,
 		metrics:        newMetrics(o.Metrics),

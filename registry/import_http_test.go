@@ -2,10 +2,13 @@ package registry
 
 import (
 	"encoding/json"
+	"errors"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
 
+	"hubn/app/problem"
 	"hubn/registry/client"
 )
 
@@ -101,6 +104,41 @@ func TestImportIsRefused(t *testing.T) {
 	if got := h.get("/v1/prefixes").want(http.StatusOK); !strings.Contains(string(got.body), `"items":[]`) {
 		t.Errorf("a refused import left something: %s", got.body)
 	}
+}
+
+func TestImportsBeyondTheBoundAreRefusedBeforeTheyAreRead(t *testing.T) {
+	h := newHarness(t)
+	ended := make(chan error, importsAtOnce)
+	var bodies []*io.PipeWriter
+	for range importsAtOnce {
+		body, to := io.Pipe()
+		bodies = append(bodies, to)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, h.url+"/v1/import/rpsl", body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+h.admin)
+		req.Header.Set("Content-Type", ndjson)
+		go func() {
+			resp, err := http.DefaultClient.Do(req)
+			if err == nil {
+				_ = resp.Body.Close()
+				if resp.StatusCode != http.StatusOK {
+					err = errors.New(resp.Status)
+				}
+			}
+			ended <- err
+		}()
+	}
+	waitFor(t, "the imports to begin", func() bool { return len(h.registry.service.importSlots) == importsAtOnce })
+	h.post("/v1/import/rpsl", lines(t, "inetnum: 192.0.2.0/24\n"), asNDJSON()).wantProblem(problem.Conflict)
+	for _, to := range bodies {
+		_ = to.Close()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+	h.post("/v1/import/rpsl", lines(t, "inetnum: 192.0.2.0/24\n"), asNDJSON()).want(http.StatusOK)
 }
 
 func TestExportListsEachWantedRouteOriginOnce(t *testing.T) {

@@ -33,6 +33,9 @@ const (
 	// importObjects bounds the objects of one import, which are all in memory
 	// while it is planned.
 	importObjects = 1_000_000
+	// importsAtOnce bounds the imports whose objects are in memory: one that is
+	// carried out, and one that is read or waits for it.
+	importsAtOnce = 2
 	// importSilence ends an import whose sender does not go on.
 	importSilence = 60 * time.Second
 	// importBeat is the pause between two lines of progress: less than the time
@@ -103,6 +106,13 @@ func (s *service) nameServerPatterns(requested []string) ([]rpsl.NameServerPatte
 // with lines of progress before it.
 func (s *service) answerImport(ctx context.Context, w http.ResponseWriter, r *http.Request, req importRequest, in *importInput) {
 	fail := func(err error) { s.refuse(w, callOf(ctx), s.document(ctx, err).fault) }
+	select {
+	case s.importSlots <- struct{}{}:
+		defer func() { <-s.importSlots }()
+	default:
+		fail(problem.New(problem.Conflict, "%d imports are under way already; nothing was changed; try again when one of them is done", importsAtOnce))
+		return
+	}
 	if err := readImport(w, r, &req); err != nil {
 		fail(err)
 		return
