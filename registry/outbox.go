@@ -45,7 +45,7 @@ func (s *service) outboxRoutes() {
 }
 
 const (
-	laneColumns = `
+	laneRow = `
 SELECT l.lane_id,
        l.agg_type,
        l.agg_key,
@@ -61,7 +61,8 @@ SELECT l.lane_id,
        l.last_error_at,
        l.last_event_at,
        l.published_at,
-       s.paused
+       s.paused`
+	laneColumns = laneRow + `
 FROM registry.outbox_lane l
 JOIN registry.outbox_stream s USING (stream_no)`
 	// unpublished is every lane that has something to publish, out of the two
@@ -90,6 +91,10 @@ FROM (
   FROM (` + unpublished + `
   ) l
 ) l`
+	unpublishedColumns = laneRow + `
+FROM (` + unpublished + `
+) l
+JOIN registry.outbox_stream s USING (stream_no)`
 	sqlStreams = `
 SELECT s.stream_no, s.paused, coalesce(s.lineage || '/' || s.epoch, ''), s.epoch_at, coalesce(s.epoch_reason, ''),
        s.audited_at, s.audit_result::text
@@ -226,13 +231,14 @@ func (s *service) listLanes(ctx context.Context, in *listLanesInput) (*lanesOutp
 	if _, err := in.decode("lanes", &after); err != nil {
 		return nil, err
 	}
-	q := newQuery(laneColumns)
+	from := laneColumns
+	if in.State != "" && in.State != client.LaneIdle || in.Older > 0 {
+		from = unpublishedColumns
+	}
+	q := newQuery(from)
 	q.and("l.lane_id > ?", after)
 	if in.State != "" {
 		q.and("("+laneWord+") = ?", string(in.State))
-	}
-	if in.State != "" && in.State != client.LaneIdle || in.Older > 0 {
-		q.and("l.pub_seq < l.last_seq")
 	}
 	if in.Kind != "" {
 		q.and("l.agg_type = ?", string(in.Kind))
