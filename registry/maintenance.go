@@ -24,6 +24,12 @@ const (
 	purgeBatch = 1000
 	// barrierRetention is how long a barrier can be asked for.
 	barrierRetention = 7 * 24 * time.Hour
+	// commandRetention is how long it can be read who told a module what, and what
+	// it answered: a quarter, as long as anybody looks back for a cause.
+	commandRetention = 90 * 24 * time.Hour
+	// outboxAuditRetention is how long it is kept what operators and audits did
+	// with the outbox: a year, as accounts of operation mostly are.
+	outboxAuditRetention = 365 * 24 * time.Hour
 )
 
 const (
@@ -51,7 +57,9 @@ WHERE id IN (
   FROM registry.barrier
   WHERE created_at < clock_timestamp() - $1::interval
   LIMIT $2)`
-	sqlPurgeTombstones = `SELECT registry.outbox_tombstones_purge($1::interval, $2)`
+	sqlPurgeTombstones  = `SELECT registry.outbox_tombstones_purge($1::interval, $2)`
+	sqlPurgeCommands    = `SELECT registry.module_commands_purge($1::interval, $2)`
+	sqlPurgeOutboxAudit = `SELECT registry.outbox_audit_purge($1::interval, $2)`
 )
 
 // maintain keeps the schema going until ctx is done. What fails is said in the
@@ -118,13 +126,23 @@ func (s *service) upkeep(ctx context.Context) error {
 	if err := s.sweepQuarantine(ctx); err != nil {
 		return fmt.Errorf("sweep the quarantine: %w", err)
 	}
-	for full := true; full; {
-		var purged int
-		if err := db.pool.QueryRow(ctx, sqlPurgeTombstones, s.settings.TombstoneRetention, purgeBatch).Scan(&purged); err != nil {
-			return fmt.Errorf("purge tombstones: %w", err)
+	// What the Registry's own role may not delete.
+	for _, old := range []struct {
+		table, sql string
+		age        time.Duration
+	}{
+		{"outbox_lane", sqlPurgeTombstones, s.settings.TombstoneRetention},
+		{"module_command", sqlPurgeCommands, commandRetention},
+		{"outbox_audit", sqlPurgeOutboxAudit, outboxAuditRetention},
+	} {
+		for full := true; full; {
+			var purged int
+			if err := db.pool.QueryRow(ctx, old.sql, old.age, purgeBatch).Scan(&purged); err != nil {
+				return fmt.Errorf("purge %s: %w", old.table, err)
+			}
+			s.metrics.purged.WithLabelValues(old.table).Add(float64(purged))
+			full = purged == purgeBatch
 		}
-		s.metrics.purged.WithLabelValues("outbox_lane").Add(float64(purged))
-		full = purged == purgeBatch
 	}
 	return s.reseal(ctx)
 }

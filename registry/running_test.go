@@ -186,6 +186,41 @@ func TestMaintenanceForgetsWhatIsOld(t *testing.T) {
 	check(t, "idempotency keys", keys, []string{"new"})
 }
 
+func TestMaintenanceForgetsOldCommandsAndOperations(t *testing.T) {
+	h := newHarness(t)
+	h.db.Exec(t, `INSERT INTO registry.module (name, kinds) VALUES ('mirror', '{prefix}')`)
+	h.db.Exec(t, `
+		INSERT INTO registry.module_command (module, name, actor, created_at)
+		SELECT 'mirror', name, 'a', now() - age
+		FROM (VALUES ('old', interval '91 days'), ('unpublished', '91 days'), ('fresh', '89 days')) c (name, age)`)
+	h.db.Exec(t, `UPDATE registry.outbox_lane SET pub_seq = last_seq
+		WHERE agg_key <> (SELECT id::text FROM registry.module_command WHERE name = 'unpublished')`)
+	h.db.Exec(t, `
+		INSERT INTO registry.applied_state (module, agg_type, agg_key, lineage, version, state, fetched_at)
+		SELECT 'mirror', 'command', id::text, registry.lineage_current(), 1, 'applied', now()
+		FROM registry.module_command`)
+	h.db.Exec(t, `
+		INSERT INTO registry.outbox_audit (actor, action, target, at)
+		VALUES ('a', 'old', 'x', now() - interval '366 days'), ('a', 'fresh', 'x', now() - interval '364 days')`)
+	if err := h.registry.service.upkeep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var commands, said, actions []string
+	var lanes int
+	const left = `
+		SELECT (SELECT array_agg(name ORDER BY id) FROM registry.module_command),
+		       (SELECT array_agg(c.name ORDER BY c.id) FROM registry.applied_state a LEFT JOIN registry.module_command c ON c.id::text = a.agg_key),
+		       (SELECT array_agg(action) FROM registry.outbox_audit),
+		       (SELECT count(*) FROM registry.outbox_lane WHERE agg_type = 'command')`
+	if err := h.db.Conn(t, "").QueryRow(t.Context(), left).Scan(&commands, &said, &actions, &lanes); err != nil {
+		t.Fatal(err)
+	}
+	check(t, "commands", commands, []string{"unpublished", "fresh"})
+	check(t, "answers of commands", said, []string{"unpublished", "fresh"})
+	check(t, "lanes of commands", lanes, 2)
+	check(t, "operations", actions, []string{"fresh"})
+}
+
 func TestMaintenanceMakesPartitions(t *testing.T) {
 	h := newHarness(t)
 	h.db.Exec(t, `DO $$ DECLARE part regclass; BEGIN
