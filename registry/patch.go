@@ -3,9 +3,12 @@ package registry
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"reflect"
+	"slices"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -120,10 +123,16 @@ func decoded[I input](s *service, document any) (I, error) {
 		return in, err
 	}
 	decoder := json.NewDecoder(bytes.NewReader(text))
-	if err := decoder.Decode(&in); err != nil && len(result.Errors) == 0 {
+	f := faults{list: result.Errors}
+	var unfit *json.UnmarshalTypeError
+	switch err := decoder.Decode(&in); {
+	case err == nil || len(result.Errors) > 0:
+	case errors.As(err, &unfit): // a number that the schema allows and the type does not hold
+		parts := slices.DeleteFunc(strings.Split(unfit.Field, "."), func(part string) bool { return part != strings.ToLower(part) }) // embedded types
+		f.add("body."+strings.Join(parts, "."), errors.New("the number is too large, or not whole"), nil)
+	default:
 		return in, fmt.Errorf("decode a valid document: %w", err)
 	}
-	f := faults{list: result.Errors}
 	in.check(&f)
 	if len(f.list) > 0 {
 		return in, fromHuma(http.StatusUnprocessableEntity, "validation failed", f.list)
