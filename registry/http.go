@@ -179,6 +179,7 @@ func newAPI(mux *http.ServeMux, version string) huma.API {
 	config := huma.DefaultConfig("HubN Registry", version)
 	config.CreateHooks = nil
 	config.OpenAPIPath, config.DocsPath, config.SchemasPath = "", "", ""
+	config.Formats = map[string]huma.Format{"application/json": jsonFormat, "json": jsonFormat}
 	config.RejectUnknownQueryParameters = true
 	config.Info.Description = "Allocations and what ought to be true of them. Errors are problem documents (RFC 9457); " +
 		"every answer carries the lineage in the header " + client.LineageHeader + ". " +
@@ -264,6 +265,10 @@ func (s *service) entry(o operation) func(huma.Context, func(huma.Context)) {
 			return
 		}
 		r, w := humago.Unwrap(h)
+		if err := checkCharacters(r.URL); err != nil {
+			s.refuse(w, c, err)
+			return
+		}
 		s.boundBody(w, r, o.bodyTimeout)
 		next(h)
 	}

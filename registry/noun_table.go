@@ -2,13 +2,11 @@ package registry
 
 import (
 	"context"
-	"encoding/json"
 	"path"
 	"slices"
 	"strconv"
 	"strings"
 
-	"hubn/app/problem"
 	"hubn/registry/client"
 )
 
@@ -59,8 +57,8 @@ func removed(_ *gone, err error) (*nounAnswer, error) {
 // readBody reads and checks a body.
 func readBody[I input](s *service, body []byte) (in I, err error) {
 	var document any
-	if err := json.Unmarshal(body, &document); err != nil {
-		return in, problem.New(problem.Malformed, "the body is not JSON: %v", err)
+	if err := unmarshal(body, &document); err != nil {
+		return in, notJSON(err)
 	}
 	return decoded[I](s, document)
 }

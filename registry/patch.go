@@ -59,8 +59,8 @@ func patched[I input](s *service, current I, patch []byte) (I, error) {
 		change any
 		target any
 	)
-	if err := json.Unmarshal(patch, &change); err != nil {
-		return merged, problem.New(problem.Malformed, "the body is not JSON: %v", err)
+	if err := unmarshal(patch, &change); err != nil {
+		return merged, notJSON(err)
 	}
 	members, isObject := change.(map[string]any)
 	if !isObject {

@@ -119,7 +119,7 @@ const valueLimit = 200
 func fromHuma(status int, message string, errs []error) *problem.Error {
 	kind := problem.Internal
 	switch {
-	case status == http.StatusUnprocessableEntity:
+	case status == http.StatusUnprocessableEntity, holdsCharacters(errs):
 		kind = problem.Invalid
 	case status == http.StatusRequestEntityTooLarge:
 		kind = problem.TooLarge
