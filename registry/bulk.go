@@ -186,7 +186,8 @@ func scanJob(row pgx.CollectableRow) (j client.ImportJob, err error) {
 		progress []byte
 		kept     struct {
 			jobProgress
-			Objects int `json:"objects"` // of an import of RPSL
+			Objects int             `json:"objects"` // of an import of RPSL
+			Kinds   json.RawMessage `json:"kinds"`
 		}
 	)
 	if err := row.Scan(&j.ID, &j.Format, &j.State, &state, &j.Actor, &j.Reason, &j.DryRun, &progress, &j.CancelledBy, &j.CreatedAt, &j.FinishedAt); err != nil {
@@ -195,7 +196,10 @@ func scanJob(row pgx.CollectableRow) (j client.ImportJob, err error) {
 	if err := json.Unmarshal(progress, &kept); err != nil {
 		return j, err
 	}
-	j.Stage, j.Done, j.Total, j.Kinds = kept.Stage, kept.Done, kept.Total, kept.Kinds
+	if j.Kinds, err = kindsOfJob(j.Format, kept.Kinds); err != nil {
+		return j, err
+	}
+	j.Stage, j.Done, j.Total = kept.Stage, kept.Done, kept.Total
 	j.Skipped, j.ErrorsCount, j.Error = kept.Skipped, kept.ErrorsCount, kept.Error
 	if j.Format == "rpsl" && j.State == client.JobDone {
 		j.Done, j.Total = kept.Objects, kept.Objects
@@ -209,6 +213,26 @@ func scanJob(row pgx.CollectableRow) (j client.ImportJob, err error) {
 		j.FinishedAt = &finished
 	}
 	return j, nil
+}
+
+// kindsOfJob counts what a job wrote of each kind: an import of RPSL keeps what it
+// added, changed and deleted.
+func kindsOfJob(format string, kept json.RawMessage) (kinds map[client.Kind]int, err error) {
+	if len(kept) == 0 {
+		return nil, nil
+	}
+	if format != "rpsl" {
+		return kinds, json.Unmarshal(kept, &kinds)
+	}
+	var counts map[client.Kind]client.ImportCounts
+	if err := json.Unmarshal(kept, &counts); err != nil || len(counts) == 0 {
+		return nil, err
+	}
+	kinds = map[client.Kind]int{}
+	for kind, c := range counts {
+		kinds[kind] = c.Added + c.Changed + c.Deleted
+	}
+	return kinds, nil
 }
 
 // oneJob reads a job with its wrong rows.
