@@ -52,7 +52,6 @@ var csvKinds = []csvKind{
 		csvIn("max_length", "routing", "max_length", readNumber, writeNumber),
 		csvIn("reverse", "reverse", "mode", readText, writeText),
 		csvIn("name_servers", "reverse", "name_servers", readWords, writeWords),
-		csvIn("name_server_set_id", "reverse", "name_server_set_id", readNumber, writeNumber),
 		csvIn("ds", "reverse", "ds", readDSList, writeDSList),
 		csvIn("rfc2317_style", "reverse", "rfc2317_style", readText, writeText),
 		csvIn("zone_cut", "reverse", "zone_cut", readNumber, writeNumber),

@@ -276,3 +276,38 @@ func TestThreeWrongRowsOfFiftyThousandAndACancelWriteNothing(t *testing.T) {
 		t.Errorf("%d rows and events, want %d", got, 2*n)
 	}
 }
+
+func TestAuthoritiesAndSessionsAreExportedAndImported(t *testing.T) {
+	h := newHarness(t)
+	rows := strings.SplitAfter(everyKind, "\n")
+	wantDone(t, h.load("", ndjson, rows[0]))
+	h.authority(map[string]any{"name": "anchor", "resources": "192.0.2.0/24, AS64496"})
+	h.authority(map[string]any{"name": "child", "parent": "anchor", "organisation": "ONE-ORG", "mode": "delegated", "csr": caRequest(rsaKey())})
+	certificate := map[string]any{"ca": "anchor", "profile": "bgpsec-router", "csr": routerRequest(newP256(), ""), "resources": "AS64496",
+		"not_after": time.Now().Add(24 * time.Hour).UTC().Truncate(time.Second)}
+	h.post("/v1/certificates", certificate).want(http.StatusCreated)
+	certificate["csr"] = routerRequest(newP256(), "")
+	revoked := as[client.Certificate](h.post("/v1/certificates", certificate).want(http.StatusCreated))
+	h.post("/v1/revocations", map[string]any{"certificate_id": revoked.ID}).want(http.StatusCreated)
+	h.post("/v1/sessions", map[string]any{"remote_asn": 64497, "remote_address": "192.0.2.9"}).want(http.StatusCreated)
+
+	exported := h.exportText("/v1/export/ndjson")
+	for kind, n := range map[string]int{"organisation": 1, "ca": 2, "certificate": 1, "session": 1} {
+		if got := strings.Count(exported, `{"kind":"`+kind+`",`); got != n {
+			t.Errorf("%d of kind %s are exported, want %d:\n%s", got, kind, n, exported)
+		}
+	}
+	other := newHarness(t)
+	wantDone(t, other.load("", ndjson, exported))
+	want(t, "the export of the copy", other.exportText("/v1/export/ndjson"), exported)
+
+	wrong := other.load("", ndjson, `{"kind":"ca","body":{"name":"x","parent":"nobody","resources":"all"}}
+{"kind":"ca","body":{"name":"anchor","resources":"all"}}
+{"kind":"session","body":{"remote_asn":"AS1x","remote_address":"192.0.2.9"}}
+`)
+	want(t, "wrong rows", faultsOf(wrong), []string{"3 session remote_asn"})
+	wrong = other.load("", ndjson, `{"kind":"ca","body":{"name":"x","parent":"nobody","resources":"all"}}
+{"kind":"ca","body":{"name":"anchor","resources":"all"}}
+`)
+	want(t, "rows that cannot be written", faultsOf(wrong), []string{"1 ca parent", "2 ca name"})
+}

@@ -23,7 +23,8 @@ func (s *service) bulkExportRoutes() {
 		method: http.MethodGet, path: "/v1/export/ndjson", id: "export-ndjson", tag: tag,
 		summary: "Export nouns as NDJSON", needs: exportData,
 		description: `Lines of {"kind", "body"} that an import takes, of one snapshot, in an order in which each names only what came before: ` +
-			"organisations, name server sets, AS numbers, prefixes in tree order, PTR records, anycast allocations.",
+			"organisations, AS numbers, prefixes in tree order, PTR records, anycast allocations, CAs, " +
+			"certificates that are neither revoked nor over, BGP sessions without their passwords.",
 	}, s.exportNDJSON)
 	register(s, operation{
 		method: http.MethodGet, path: "/v1/export/csv", id: "export-csv", tag: tag,
@@ -39,6 +40,8 @@ type exportedKind struct {
 	kind   client.Kind
 	member string // of the address or prefix
 	sql    string
+	// read passes the bodies of a kind that is written by its own input instead.
+	read func(ctx context.Context, tx pgx.Tx, write func(body []byte) error) error
 }
 
 const (
@@ -47,10 +50,6 @@ SELECT NULL::cidr, json_strip_nulls(json_build_object(
          'handle', o.handle, 'name', nullif(o.name, ''), 'contact', nullif(o.contact, '')))::text
 FROM registry.organisation o
 ORDER BY o.id`
-	sqlExportNameServerSets = `
-SELECT NULL::cidr, json_build_object('name', s.name, 'servers', to_json(s.servers))::text
-FROM registry.name_server_set s
-ORDER BY s.id`
 	sqlExportASNs = `
 SELECT NULL::cidr, json_strip_nulls(json_build_object(
          'number', n.number, 'organisation', o.handle, 'name', nullif(n.name, '')))::text
@@ -69,8 +68,9 @@ SELECT p.prefix, json_strip_nulls(json_build_object(
                            OR p.ds <> '[]' OR p.rfc2317_style IS NOT NULL OR p.zone_cut IS NOT NULL
            THEN json_build_object(
              'mode', p.reverse_mode,
-             'name_servers', CASE WHEN cardinality(p.name_servers) > 0 THEN to_json(p.name_servers) END,
-             'name_server_set_id', p.name_server_set_id,
+             -- A set that prefixes share comes out as its servers: its id is
+             -- another registry's other set.
+             'name_servers', CASE WHEN cardinality(coalesce(s.servers, p.name_servers)) > 0 THEN to_json(coalesce(s.servers, p.name_servers)) END,
              'ds', nullif(p.ds, '[]'),
              'rfc2317_style', p.rfc2317_style,
              'zone_cut', p.zone_cut) END,
@@ -80,6 +80,7 @@ SELECT p.prefix, json_strip_nulls(json_build_object(
 FROM registry.prefix p
 LEFT JOIN registry.organisation o ON o.id = p.organisation_id
 LEFT JOIN registry.organisation r ON r.id = p.route_organisation_id
+LEFT JOIN registry.name_server_set s ON s.id = p.name_server_set_id
 ORDER BY p.prefix`
 	sqlExportPTRs = `
 SELECT r.address::cidr, json_strip_nulls(json_build_object('target', r.target_typed, 'ttl', r.ttl))::text
@@ -101,16 +102,21 @@ ORDER BY a.prefix, a.service`
 
 // exportedKinds are in an order in which each names only what came before.
 var exportedKinds = []exportedKind{
-	{client.KindOrganisation, "", sqlExportOrganisations},
-	{client.KindNameServers, "", sqlExportNameServerSets},
-	{client.KindASN, "", sqlExportASNs},
-	{client.KindPrefix, "prefix", sqlExportAllPrefixes},
-	{client.KindPTR, "address", sqlExportPTRs},
-	{client.KindAnycast, "prefix", sqlExportAnycasts},
+	{client.KindOrganisation, "", sqlExportOrganisations, nil},
+	{client.KindASN, "", sqlExportASNs, nil},
+	{client.KindPrefix, "prefix", sqlExportAllPrefixes, nil},
+	{client.KindPTR, "address", sqlExportPTRs, nil},
+	{client.KindAnycast, "prefix", sqlExportAnycasts, nil},
+	{client.KindCA, "", "", bodiesOf(sqlExportAuthorities, scanAuthority, exportedAuthority)},
+	{kindCertificate, "", "", bodiesOf(sqlExportCertificates, scanCertificate, exportedCertificate)},
+	{client.KindSession, "", "", bodiesOf(sqlExportSessions, scanSession, exportedSession)},
 }
 
 // each passes the body of every noun of the kind.
 func (k exportedKind) each(ctx context.Context, tx pgx.Tx, write func(body []byte) error) error {
+	if k.read != nil {
+		return k.read(ctx, tx, write)
+	}
 	rows, err := tx.Query(ctx, k.sql)
 	if err != nil {
 		return err
@@ -137,7 +143,7 @@ func (k exportedKind) each(ctx context.Context, tx pgx.Tx, write func(body []byt
 }
 
 type exportNDJSONInput struct {
-	Kind []string `query:"kind,explode" maxItems:"10" doc:"Those of this kind alone (may be repeated)" enum:"organisation,nsset,asn,prefix,ptr,anycast"`
+	Kind []string `query:"kind,explode" maxItems:"10" doc:"Those of this kind alone (may be repeated)" enum:"organisation,asn,prefix,ptr,anycast,ca,certificate,session"`
 }
 
 func (s *service) exportNDJSON(ctx context.Context, in *exportNDJSONInput) (*huma.StreamResponse, error) {

@@ -77,7 +77,7 @@ func (s *shell) exportNDJSONCommand() *cobra.Command {
 		Short: "Export everything, or the nouns of some kinds, as lines of JSON",
 		Long: `Print lines of {"kind", "body"} of one snapshot, as 'hubn import ndjson' takes them, in
 an order in which each names only what came before. Passwords of BGP sessions are
-left out.`,
+left out, and so are certificates that are revoked or over.`,
 		Example: `  hubn export ndjson > registry.ndjson
   hubn export ndjson ptr`,
 		Args: s.arguments(0, -1, "kinds"),
