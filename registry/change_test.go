@@ -200,3 +200,25 @@ func (h *harness) databaseTime() string {
 	}
 	return at.UTC().Format(time.RFC3339Nano)
 }
+
+func TestANameThatIsGoneIsFoundByWhatItStoodFor(t *testing.T) {
+	h := newHarness(t)
+	path := h.post("/v1/prefixes", map[string]any{"prefix": "192.0.2.0/24"}).want(http.StatusCreated).header.Get("Location")
+	organisation := h.post("/v1/organisations", map[string]any{"handle": "Example"}).want(http.StatusCreated).header.Get("Location")
+	h.change(organisation, map[string]any{"handle": "RENAMED"}).want(200)
+	h.remove(path).want(http.StatusNoContent)
+	found := func(q string) client.Resolved {
+		return as[client.Resolved](h.get("/v1/resolve?q=" + url.QueryEscape(q)).want(http.StatusOK))
+	}
+	check(t, "deleted", found("192.0.2.0/24").Resource.String(), "prefix:1")
+	check(t, "its label", found("192.0.2.0/24").Label, "192.0.2.0/24")
+	check(t, "renamed", found("EXAMPLE").Resource.String(), "organisation:1")
+	check(t, "its label", found("EXAMPLE").Label, "RENAMED")
+	trace := as[client.Trace](h.get("/v1/trace/prefix/1").want(http.StatusOK))
+	if !trace.Deleted || len(trace.Changes) != 2 {
+		t.Errorf("the trace is %+v", trace)
+	}
+	h.post("/v1/prefixes", map[string]any{"prefix": "192.0.2.0/24"}).want(http.StatusCreated)
+	check(t, "what is there comes first", found("192.0.2.0/24").Resource.String(), "prefix:2")
+	h.get("/v1/resolve?q=198.51.100.0/24").wantProblem(problem.NotFound)
+}

@@ -17,7 +17,7 @@ import (
 const sqlFormerlyCalled = `
 SELECT c.kind, c.agg_key
 FROM registry.change_log c
-WHERE registry.change_name(c.table_name, c.before) = $1
+WHERE registry.change_name(c.table_name, c.before) = ANY ($1)
   AND c.op <> 'insert'
   AND registry.change_name(c.table_name, c.before) IS DISTINCT FROM registry.change_name(c.table_name, c.after)
 GROUP BY c.kind, c.agg_key
@@ -26,14 +26,42 @@ LIMIT 100`
 
 // formerly is every resource that had a name and lost it, by deletion or by a
 // change, the last one first.
-func formerly(ctx context.Context, q querier, name string) ([]client.Resource, error) {
-	rows, err := q.Query(ctx, sqlFormerlyCalled, name)
+func formerly(ctx context.Context, q querier, text string) ([]client.Resource, error) {
+	names := []string{text} // those of CAs keep their case
+	if prefix, err := netip.ParsePrefix(text); err == nil {
+		names = append(names, prefix.String())
+	} else if address, err := netip.ParseAddr(text); err == nil {
+		names = append(names, address.String())
+	} else {
+		names = append(names, strings.ToLower(text))
+	}
+	rows, err := q.Query(ctx, sqlFormerlyCalled, names)
 	if err != nil {
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (r client.Resource, err error) {
 		return r, row.Scan(&r.Kind, &r.Key)
 	})
+}
+
+// resolveFormer is what was called so, as far as its lane is a tombstone still.
+func resolveFormer(ctx context.Context, q querier, text string) ([]client.Candidate, error) {
+	resources, err := formerly(ctx, q, text)
+	if asn, asnErr := client.ParseASN(text); asnErr == nil {
+		resources = append(resources, client.Resource{Kind: client.KindASN, Key: strconv.FormatUint(uint64(asn), 10)})
+	}
+	if err != nil {
+		return nil, err
+	}
+	var candidates []client.Candidate
+	for _, r := range resources {
+		named, err := resolveNamed(ctx, q, r)
+		if err != nil && !problem.Is(err, problem.NotFound) {
+			return nil, err
+		}
+		candidates = append(candidates, named...)
+	}
+	return candidates, nil
 }
 
 // everCalled is every resource that a text names or named: the present ones
@@ -44,7 +72,7 @@ func everCalled(ctx context.Context, q querier, text string) ([]client.Resource,
 		return resourcesOf(ctx, q, client.Kind(kind), key)
 	}
 	var resources []client.Resource
-	present, err := resolve(ctx, q, text)
+	present, err := resolvePresent(ctx, q, text)
 	if err != nil && !problem.Is(err, problem.NotFound) {
 		return nil, err
 	}
@@ -56,22 +84,12 @@ func everCalled(ctx context.Context, q querier, text string) ([]client.Resource,
 			resources = append(resources, c.Resource)
 		}
 	}
-	name := strings.ToLower(text)
-	if prefix, err := netip.ParsePrefix(text); err == nil {
-		name = prefix.String()
-	}
 	if notAddress == nil {
-		name = address.String()
-		resources = append(resources, client.Resource{Kind: client.KindPTR, Key: name})
+		resources = append(resources, client.Resource{Kind: client.KindPTR, Key: address.String()})
 	} else if asn, err := client.ParseASN(text); err == nil {
 		resources = append(resources, client.Resource{Kind: client.KindASN, Key: strconv.FormatUint(uint64(asn), 10)})
 	}
-	former, err := formerly(ctx, q, name)
-	if err == nil && name != text {
-		var asTyped []client.Resource // names of CAs keep their case
-		asTyped, err = formerly(ctx, q, text)
-		former = append(former, asTyped...)
-	}
+	former, err := formerly(ctx, q, text)
 	if err != nil {
 		return nil, err
 	}

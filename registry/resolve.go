@@ -90,8 +90,22 @@ func (s *service) resolve(ctx context.Context, in *resolveInput) (*resolveOutput
 	return &out, nil
 }
 
-// resolve answers what q may mean, the likeliest first; never none.
+// resolve answers what q may mean, the likeliest first; never none. What nothing
+// is called any more is what was called so last.
 func resolve(ctx context.Context, q querier, text string) ([]client.Candidate, error) {
+	candidates, err := resolvePresent(ctx, q, text)
+	if !problem.Is(err, problem.NotFound) {
+		return candidates, err
+	}
+	former, formerErr := resolveFormer(ctx, q, text)
+	if formerErr != nil || len(former) > 0 {
+		return former, formerErr
+	}
+	return nil, err
+}
+
+// resolvePresent answers what is called q now.
+func resolvePresent(ctx context.Context, q querier, text string) ([]client.Candidate, error) {
 	if kind, key, ok := strings.Cut(text, ":"); ok && slices.Contains(client.SourceKinds, client.Kind(kind)) {
 		return resolveNamed(ctx, q, client.Resource{Kind: client.Kind(kind), Key: key})
 	}

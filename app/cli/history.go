@@ -198,6 +198,31 @@ func showPast(ctx context.Context, cl *client.Client, out *Output, text string, 
 	})
 }
 
+// pastKinds are those of which the Registry answers a past object as it answers
+// the present one.
+var pastKinds = []client.Kind{client.KindOrganisation, client.KindASN, client.KindPrefix, client.KindAnycast}
+
+// showPast shows an object as it was.
+func (n *noun[T]) showPast(ctx context.Context, cl *client.Client, out *Output, text, at string) error {
+	when, err := parseTime(at)
+	if err != nil {
+		return n.shell.Usage(err)
+	}
+	r := client.Resource{Kind: n.kind, Key: strings.TrimPrefix(text, string(n.kind)+":")}
+	past, err := cl.At(ctx, r, when)
+	if err != nil {
+		return err
+	}
+	if !past.Exists {
+		return fmt.Errorf("%s did not exist at %s: `hubn history %s` shows since when", past.Resource, moment(when), past.Resource)
+	}
+	var o object[T]
+	if err := json.Unmarshal(past.Object, &o); err != nil {
+		return err
+	}
+	return out.Print(o.raw, func(w io.Writer) { n.show(w, o.value) })
+}
+
 // printRow shows the members of a row that hold something.
 func printRow(w io.Writer, row client.PastRow) {
 	var shown [][2]string

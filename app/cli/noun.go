@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -203,16 +204,24 @@ func (n *noun[T]) at(ctx context.Context, cl *client.Client, text string) (strin
 }
 
 func (n *noun[T]) showCommand() *cobra.Command {
-	return n.shell.asking(&cobra.Command{
+	at := ""
+	cmd := &cobra.Command{
 		Use:   "show " + n.argumentWord(),
 		Short: "Show one " + n.name,
 		Args:  n.shell.arguments(1, 1, n.argument),
-	}, func(ctx context.Context, cl *client.Client, out *Output, args []string) error {
+	}
+	if slices.Contains(pastKinds, n.kind) {
+		cmd.Flags().StringVar(&at, "at", "", "as it was at this time: 2026-12-01T10:00:00Z, \"2026-12-01 10:00\", or how long ago, such as 24h")
+	}
+	return n.shell.asking(cmd, func(ctx context.Context, cl *client.Client, out *Output, args []string) error {
+		var o object[T]
+		if at != "" {
+			return n.showPast(ctx, cl, out, args[0], at)
+		}
 		path, err := n.at(ctx, cl, args[0])
 		if err != nil {
 			return err
 		}
-		var o object[T]
 		if _, err := cl.Get(ctx, path, &o); err != nil {
 			return err
 		}
