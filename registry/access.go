@@ -244,7 +244,7 @@ func (t target) where() string {
 	case slices.ContainsFunc(t.organisations, func(id int64) bool { return id != 0 }):
 		return fmt.Sprintf(" of the organisation %d", slices.Max(t.organisations))
 	}
-	return " that are nobody's"
+	return " for the whole Registry"
 }
 
 // The nearest prefix around that somebody holds.
