@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,6 +22,11 @@ func testShell() *shell {
 
 func TestEveryCommandIsDocumentedAndRefusesUnknownWords(t *testing.T) {
 	wrong := errors.New("wrong use")
+	// These are named by the one format that they write.
+	formats := []string{" export csv", " export ndjson", " export rpsl"}
+	named := func(path string) bool {
+		return slices.ContainsFunc(formats, func(format string) bool { return strings.HasSuffix(" "+path, format) })
+	}
 	var visit func(*cobra.Command)
 	visit = func(cmd *cobra.Command) {
 		if cmd.Short == "" || strings.HasSuffix(cmd.Short, ".") {
@@ -30,7 +36,7 @@ func TestEveryCommandIsDocumentedAndRefusesUnknownWords(t *testing.T) {
 			if err := cmd.Args(cmd, []string{"frob"}); !errors.Is(err, wrong) || !strings.Contains(err.Error(), "frob") {
 				t.Errorf("%s frob: %v; want wrong use that names it", cmd.CommandPath(), err)
 			}
-		} else if cmd.Flags().Lookup("output") == nil && cmd.Flags().Lookup("format") == nil {
+		} else if cmd.Flags().Lookup("output") == nil && cmd.Flags().Lookup("format") == nil && !named(cmd.CommandPath()) {
 			t.Errorf("%s has neither --output nor --format", cmd.CommandPath())
 		}
 		for _, sub := range cmd.Commands() {
