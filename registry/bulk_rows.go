@@ -189,8 +189,8 @@ func takeRow[T any, I interface {
 		}
 	}
 	var document any
-	if err := json.Unmarshal(body, &document); err != nil {
-		b.refuse(client.ImportError{Line: line, Kind: string(kind), Reason: "it is not JSON: " + err.Error()})
+	if err := unmarshal(body, &document); err != nil {
+		b.refuseProblem(line, kind, notJSON(err))
 		return
 	}
 	checked, err := decoded[I](b.s, document)

@@ -3,6 +3,7 @@ package registry
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -55,4 +56,23 @@ func FuzzKeepable(f *testing.F) {
 			t.Errorf("keepable(%q) is %v; decoded it is %q", text, !want, s)
 		}
 	})
+}
+
+func TestImportedTextThatIsNone(t *testing.T) {
+	h := newHarness(t)
+	job := h.load("", "application/x-ndjson", `{"kind":"organisation","body":{"handle":"A"}}
+{"kind":"organisation","body":{"handle":"B","name":"\ud800"}}
+{"kind":"prefix","body":{"prefix":"192.0.2.0/24","name":"a\u0000b"}}
+{"kind":"prefix","body":{"prefix":"198.51.100.0/24","name":"\ud83d\ude00"}}
+`)
+	var lines []int
+	for _, e := range job.Errors {
+		lines = append(lines, e.Line)
+		if !strings.Contains(e.Reason, "NUL") {
+			t.Errorf("line %d: %+v, want the characters named", e.Line, e)
+		}
+	}
+	if !slices.Equal(lines, []int{2, 3}) {
+		t.Errorf("refused are the lines %v, want 2 and 3: %+v", lines, job)
+	}
 }

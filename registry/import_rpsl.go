@@ -196,6 +196,9 @@ func readImport(w http.ResponseWriter, r *http.Request, req *importRequest) erro
 
 // decodeStrictly reads one JSON value without unknown members.
 func decodeStrictly(text []byte, into any) error {
+	if !keepable(text) {
+		return errCharacters
+	}
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
 	return decoder.Decode(into)
