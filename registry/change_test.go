@@ -222,3 +222,17 @@ func TestANameThatIsGoneIsFoundByWhatItStoodFor(t *testing.T) {
 	check(t, "what is there comes first", found("192.0.2.0/24").Resource.String(), "prefix:2")
 	h.get("/v1/resolve?q=198.51.100.0/24").wantProblem(problem.NotFound)
 }
+
+func TestATraceShowsContactsToWhoMaySeeThem(t *testing.T) {
+	h := newHarness(t)
+	path := h.post("/v1/organisations", map[string]any{"handle": "EXAMPLE", "contact": "alice@example.net"}).want(http.StatusCreated).header.Get("Location")
+	h.change(path, map[string]any{"name": "x"}).want(200)
+	authority := h.newToken(map[string]any{"name": "authority", "roles": []string{"authority"}}).Secret
+	if body := string(h.get("/v1/trace/organisation/1", token(h.viewer)).want(200).body); !strings.Contains(body, "alice@") {
+		t.Errorf("a viewer does not see the contact: %s", body)
+	}
+	body := string(h.get("/v1/trace/organisation/1", token(authority)).want(200).body)
+	if strings.Contains(body, "alice@") || !strings.Contains(body, "EXAMPLE") {
+		t.Errorf("an authority sees %s", body)
+	}
+}

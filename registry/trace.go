@@ -59,13 +59,40 @@ func (s *service) getTrace(ctx context.Context, in *resourceInput) (*traceOutput
 		if out.Body.Events, err = readEvents(ctx, tx, lane); err != nil {
 			return err
 		}
-		out.Body.Changes, err = readChanges(ctx, tx, r)
-		return err
+		if out.Body.Changes, err = readChanges(ctx, tx, r); err != nil || r.Kind != client.KindOrganisation {
+			return err
+		}
+		id, err := numbered(r.Key)
+		if err != nil || callOf(ctx).principal.mayOn(readContacts, target{organisations: []int64{id}}) {
+			return err
+		}
+		return hideContacts(out.Body.Changes)
 	})
 	if err != nil {
 		return nil, err
 	}
 	return &out, nil
+}
+
+// hideContacts takes the contact out of rows of organisations: it is often a person.
+func hideContacts(changes []client.TraceChange) error {
+	for i := range changes {
+		for _, row := range []*json.RawMessage{&changes[i].Before, &changes[i].After} {
+			members := map[string]json.RawMessage{}
+			if *row == nil {
+				continue
+			}
+			if err := json.Unmarshal(*row, &members); err != nil {
+				return err
+			}
+			delete(members, "contact")
+			var err error
+			if *row, err = json.Marshal(members); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func readEvents(ctx context.Context, q querier, lane int64) ([]client.TraceEvent, error) {
