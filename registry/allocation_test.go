@@ -355,3 +355,44 @@ func TestWhatAPrefixShedsIsQuarantined(t *testing.T) {
 	h.reports(fmt.Sprintf("prefix:%d", p.ID), 2, client.ReportApplied)
 	check(t, "after the report", took(h.nextFree(pool.ID, map[string]any{"length": 26})), "10.0.0.64/26")
 }
+
+func TestSpaceIsTakenWhereAGrantReaches(t *testing.T) {
+	h := newHarness(t)
+	own, other := h.organisation("OWN"), h.organisation("OTHER")
+	pool := func(prefix string, holder int64) client.Prefix {
+		return h.prefix(prefix, map[string]any{"kind": "allocation", "organisation_id": holder})
+	}
+	mine, foreign := pool("10.0.0.0/24", own), pool("10.1.0.0/24", other)
+	p := h.prefix("10.0.0.0/26", map[string]any{"organisation_id": own})
+	mark := h.prefix("10.1.0.0/26", map[string]any{"organisation_id": own})
+	member := token(h.newToken(map[string]any{"name": "member", "grants": []any{map[string]any{"role": "member", "organisation": "OWN"}}}).Secret)
+	allocator := token(h.newToken(map[string]any{"name": "allocator", "grants": []any{map[string]any{"role": "allocator", "prefix": "10.0.0.0/16"}}}).Secret)
+	for name, c := range map[string]struct {
+		who       header
+		of        int64
+		operation string
+		body      map[string]any
+		allowed   bool
+	}{
+		"a member in its own pool":              {member, mine.ID, "next-free", map[string]any{"length": 26, "organisation": "OWN"}, true},
+		"a member for somebody else":            {member, mine.ID, "next-free", map[string]any{"length": 26, "organisation": "OTHER"}, false},
+		"a member in a foreign pool":            {member, foreign.ID, "next-free", map[string]any{"length": 26, "organisation": "OWN"}, false},
+		"a member splits its own":               {member, p.ID, "split", map[string]any{"length": 27}, true},
+		"a member splits what is foreign":       {member, foreign.ID, "split", map[string]any{"length": 25}, false},
+		"a member grows in its own":             {member, p.ID, "resize", map[string]any{"length": 25}, true},
+		"a member grows in what is foreign":     {member, mark.ID, "resize", map[string]any{"length": 25}, false},
+		"a member moves into its own":           {member, mark.ID, "move", map[string]any{"parent": "10.0.0.0/24"}, true},
+		"a member moves into what is foreign":   {member, p.ID, "move", map[string]any{"parent": "10.1.0.0/24"}, false},
+		"a member moves to a foreign place":     {member, p.ID, "move", map[string]any{"prefix": "10.1.0.64/26"}, false},
+		"an allocator in its subtree":           {allocator, mine.ID, "next-free", map[string]any{"length": 26, "organisation": "OTHER"}, true},
+		"an allocator outside of it":            {allocator, foreign.ID, "next-free", map[string]any{"length": 26}, false},
+		"an allocator changes what is there":    {allocator, p.ID, "split", map[string]any{"length": 27}, false},
+		"an allocator resizes what is there":    {allocator, p.ID, "resize", map[string]any{"length": 27}, false},
+		"a viewer of the process takes nothing": {token(h.viewer), mine.ID, "next-free", map[string]any{"length": 26}, false},
+	} {
+		r := h.post(prefixPath(c.of)+"/"+c.operation+"?dry_run=true", c.body, c.who, ifMatch("*"))
+		if (r.status < 300) != c.allowed || !c.allowed && r.status != http.StatusForbidden {
+			t.Errorf("%s: got %d, want it allowed: %t: %s", name, r.status, c.allowed, r.body)
+		}
+	}
+}
