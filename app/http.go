@@ -266,13 +266,13 @@ func writeBody(w http.ResponseWriter, status int, body any) {
 
 // guarded lets a request through that carries one of the process's tokens.
 func (h *house) guarded(w http.ResponseWriter, r *http.Request, next http.HandlerFunc) {
-	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	sum := sha256.Sum256([]byte(token))
 	known := 0
 	for _, t := range h.tokens {
 		known |= subtle.ConstantTimeCompare(sum[:], t[:])
 	}
-	if !ok || known == 0 {
+	if !strings.EqualFold(scheme, "Bearer") || known == 0 { // in any case (RFC 9110 section 11.1)
 		w.Header().Set("WWW-Authenticate", "Bearer")
 		problem.Write(w, problem.New(problem.Unauthenticated,
 			"%s needs the token in admin_token_file or metrics_token_file, as Authorization: Bearer TOKEN", r.URL.Path), nil)

@@ -58,9 +58,9 @@ func (s *service) authenticate(r *http.Request) (principal, error) {
 		return principal{}, problem.New(problem.Unauthenticated, "a token stands in the URL, where logs and histories keep it: "+
 			"revoke it (hubn token revoke), and send the new one in the header Authorization: Bearer hubn_…")
 	}
-	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	token = strings.TrimSpace(token)
-	if !ok || token == "" {
+	if !strings.EqualFold(scheme, "Bearer") || token == "" { // in any case (RFC 9110 section 11.1)
 		s.metrics.refused.WithLabelValues("none").Inc()
 		return principal{}, problem.New(problem.Unauthenticated, "no token: send the header Authorization: Bearer hubn_…")
 	}

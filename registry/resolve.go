@@ -132,9 +132,11 @@ func resolveNamed(ctx context.Context, q querier, r client.Resource) ([]client.C
 	if err != nil {
 		return nil, err
 	}
-	if r.Key, err = src.parse(r.Key); err != nil {
-		return nil, err
+	key, err := src.parse(r.Key)
+	if err != nil {
+		return resolveNamedOtherwise(ctx, q, r, err)
 	}
+	r.Key = key
 	items, err := src.fetch(ctx, q, []string{r.Key})
 	if err != nil {
 		return nil, err
@@ -151,6 +153,20 @@ func resolveNamed(ctx context.Context, q querier, r client.Resource) ([]client.C
 		label, err = formerLabel(ctx, q, r)
 	}
 	return []client.Candidate{{Resource: r, Label: label}}, err
+}
+
+// resolveNamedOtherwise finds what is called by its kind and its name, such as
+// organisation:EXAMPLE; refused is why the name is no key.
+func resolveNamedOtherwise(ctx context.Context, q querier, r client.Resource, refused error) ([]client.Candidate, error) {
+	found, err := resolve(ctx, q, r.Key)
+	if known := problem.Is(err, problem.NotFound) || problem.Is(err, problem.Invalid); err != nil && !known {
+		return nil, err
+	}
+	found = slices.DeleteFunc(found, func(c client.Candidate) bool { return c.Resource.Kind != r.Kind })
+	if len(found) == 0 {
+		return nil, refused
+	}
+	return found, nil
 }
 
 func resolvePrefix(ctx context.Context, q querier, text string) ([]client.Candidate, error) {

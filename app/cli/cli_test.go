@@ -266,7 +266,11 @@ func TestTimelineIsInTheOrderOfTime(t *testing.T) {
 			{At: at(10), Table: "prefix", Op: "update", Actor: "admin", Reason: "a test",
 				Before: []byte(`{"max_length":null,"name":"X","revision":1}`), After: []byte(`{"max_length":25,"name":"X","revision":2}`)},
 		},
-		Events: []client.TraceEvent{{Version: 2, EventID: "e2", Kind: "changed", Changed: []string{"routing"}, CreatedAt: at(11), PublishedAt: at(14), State: "published"}},
+		Events: []client.TraceEvent{
+			{Version: 4, EventID: "e4", Kind: "changed", CreatedAt: at(30), PublishedAt: at(31), State: "published"},
+			{Version: 3, EventID: "e3", Kind: "changed", CreatedAt: at(30), PublishedAt: at(31), State: "published"},
+			{Version: 2, EventID: "e2", Kind: "changed", Changed: []string{"routing"}, CreatedAt: at(11), PublishedAt: at(14), State: "published"},
+		},
 	}
 	var got []string
 	for _, s := range timeline(trace) {
@@ -278,6 +282,10 @@ func TestTimelineIsInTheOrderOfTime(t *testing.T) {
 		"published: version 2, 3 ms after the commit",
 		"mirror: fetched version 2",
 		"mirror: failed version 2: no space",
+		"outbox: version 3 changed, event e3",
+		"outbox: version 4 changed, event e4",
+		"published: version 3, 1 ms after the commit",
+		"published: version 4, 1 ms after the commit",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -46,6 +47,17 @@ func (s *shell) asking(cmd *cobra.Command, run func(ctx context.Context, cl *cli
 		return c.explain(run(cmd.Context(), cl, out, args))
 	}
 	return cmd
+}
+
+// aggregateKind is what is wrong with the value of --agg.
+func (s *shell) aggregateKind(text string) error {
+	if text == "" || slices.Contains(client.SourceKinds, client.Kind(text)) {
+		return nil
+	}
+	if r, err := client.ParseResource(text); err == nil && slices.Contains(client.SourceKinds, r.Kind) {
+		return s.usage("--agg takes a kind, such as %s: for the one aggregate write %s instead of the flag", r.Kind, text)
+	}
+	return s.usage("--agg %q is no kind of aggregate: there are %s", text, strings.Trim(fmt.Sprint(client.SourceKinds), "[]"))
 }
 
 // lane is how the Registry knows a lane: its number, or its resource.

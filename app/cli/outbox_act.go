@@ -166,6 +166,9 @@ the last 30m.`,
 	cmd.Flags().StringVar(&agg, "agg", "", "only aggregates of this kind, such as prefix")
 	cmd.Flags().StringVar(&since, "since", "", "only aggregates with an event since this time, or in the last 30m")
 	return s.asking(cmd, func(ctx context.Context, cl *client.Client, out *Output, args []string) error {
+		if err := s.aggregateKind(agg); err != nil {
+			return err
+		}
 		o := client.OutboxReplay{Kind: client.Kind(agg), Reason: t.reason, DryRun: t.dryRun}
 		var err error
 		if since != "" {

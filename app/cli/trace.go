@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -164,7 +165,9 @@ func timeline(t client.Trace) []step {
 	for _, c := range t.Changes {
 		steps = append(steps, step{c.At, "committed", changeText(c)})
 	}
-	for _, e := range t.Events {
+	// In the order of their versions also where several were published in one instant.
+	events := slices.SortedFunc(slices.Values(t.Events), func(a, b client.TraceEvent) int { return cmp.Compare(a.Version, b.Version) })
+	for _, e := range events {
 		what := fmt.Sprintf("version %d %s", e.Version, e.Kind)
 		if len(e.Changed) > 0 {
 			what += " (" + strings.Join(e.Changed, ", ") + ")"

@@ -142,3 +142,15 @@ func TestWaitRefusesATimeInThePast(t *testing.T) {
 		t.Errorf("--timeout -5s: %v, want wrong use that names it", err)
 	}
 }
+
+func TestReplayTakesAKindAndNoKey(t *testing.T) {
+	s := &shell{Wiring{Usage: func(err error) error { return err }}}
+	for text, want := range map[string]string{
+		"": "", "organisation": "", "organisation:3854": "write organisation:3854 instead of the flag", "frob": `--agg "frob" is no kind`,
+	} {
+		err := s.aggregateKind(text)
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("--agg %s: %v, want %q", text, err, want)
+		}
+	}
+}
