@@ -102,10 +102,9 @@ type response struct {
 // header is a header of a request; token replaces the admin's token.
 type header struct{ name, value string }
 
-func token(secret string) header      { return header{"Authorization", "Bearer " + secret} }
-func ifMatch(etag string) header      { return header{"If-Match", etag} }
-func idempotent(key string) header    { return header{"Idempotency-Key", key} }
-func (h *harness) as(s string) header { return token(s) }
+func token(secret string) header   { return header{"Authorization", "Bearer " + secret} }
+func ifMatch(etag string) header   { return header{"If-Match", etag} }
+func idempotent(key string) header { return header{"Idempotency-Key", key} }
 
 // do makes a request as the admin unless a header says otherwise. body is sent as
 // it is when it is a string, else as JSON.

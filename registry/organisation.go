@@ -214,6 +214,7 @@ func (p principal) sees(o client.Organisation) client.Organisation {
 	return o
 }
 
+// OrganisationPath is the path parameter of one organisation.
 type OrganisationPath struct {
 	ID string `path:"id" maxLength:"80" doc:"The id or the handle"`
 }

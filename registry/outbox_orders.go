@@ -33,7 +33,7 @@ type orderOutput struct {
 	Body client.OutboxResult
 }
 
-// target is what an order is about, checked: exactly one of its parts.
+// checkTarget refuses an order that is not about exactly one thing.
 func checkTarget(t client.OutboxTarget) error {
 	named := 0
 	for _, given := range []bool{t.Lane != "", t.Stream != nil, t.All} {

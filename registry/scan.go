@@ -82,7 +82,7 @@ func (t scanToken) running() (xmax string, xip []string) {
 	return parts[1], strings.Split(parts[2], ",")
 }
 
-// begun tells whether t was issued before now, in the same history: otherwise
+// begunBefore is nil if t was issued before now, in the same history: otherwise
 // its transaction ids name other transactions than those of this cluster.
 func (t scanToken) begunBefore(now scanToken) error {
 	stale := func(format string, args ...any) error {

@@ -143,7 +143,7 @@ func (s *shell) outboxListCommand() *cobra.Command {
 	limit := 100
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List lanes, those with the oldest unpublished event first",
+		Short: "List lanes, in the order of their numbers",
 		Args:  s.arguments(0, 0, ""),
 	}
 	flags := cmd.Flags()

@@ -19,9 +19,8 @@ import (
 // programs are; it is the one of the setting embedded.postgres_bindir.
 const BinDirEnv = "HUBN_EMBEDDED_POSTGRES_BINDIR"
 
-// oldestPostgres is the first major version that the schema works on: DETACH
-// PARTITION CONCURRENTLY and multiranges came with 14, UNIQUE NULLS NOT DISTINCT
-// with 15.
+// oldestPostgres is the first major version that the schema works on: UNIQUE
+// NULLS NOT DISTINCT came with 15.
 const oldestPostgres = 15
 
 // binDirPatterns are where distributions keep the programs of each major

@@ -27,9 +27,9 @@ const (
 	Gap     Kind = "gap"     // an operator skipped events before it
 	Command Kind = "command" // command:<id>
 	Barrier Kind = "barrier" // barrier:<stream>
-	// Resync is not of an aggregate: whoever reads it reconciles fully. It has
-	// no lane and no seq, and is written when an epoch starts or a lost event
-	// can no longer be published again.
+	// Resync asks to reconcile: everything, where it names no aggregate and has no
+	// version, as an epoch starts; else its aggregate, events of which were lost
+	// and can no longer be published again.
 	Resync Kind = "resync"
 )
 

@@ -28,8 +28,7 @@ type Plan struct {
 
 	// InsertPrefixes are in tree order, parents first; a parent may itself be
 	// new. DeletePrefixes are children first. UpdatePrefixes include those whose
-	// parent alone changes, because a prefix between was inserted or deleted;
-	// insert, re-parent and then delete, with the constraints deferred.
+	// parent alone changes, because a prefix between was inserted or deleted.
 	InsertPrefixes []Prefix
 	UpdatePrefixes []PrefixUpdate
 	DeletePrefixes []Prefix

@@ -62,7 +62,7 @@ type spared struct {
 	// classes where not even that is known.
 	unreadable map[Class]*Refusal
 	held       map[Class]int
-	// keptAlone are prefixes and numbers that no object of the input asks to delete.
+	// keptPrefixes and keptASNs are what no object of the input asks to delete.
 	keptPrefixes map[netip.Prefix]bool
 	keptASNs     map[uint32]bool
 }
