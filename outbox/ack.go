@@ -165,6 +165,17 @@ func settleArguments(settlements []settlement) []any {
 	return []any{ids, tokens, claimants, before, through, heads, failures, first, last}
 }
 
+// givenBack is what is to be noted of lanes that end as they were claimed,
+// whatever their outcome was.
+func givenBack(lanes []*lane, expires time.Time) []settlement {
+	settle := make([]settlement, 0, len(lanes))
+	for _, l := range lanes {
+		l.outcome = outcome{}
+		settle = append(settle, settlement{lane: l, through: l.pubSeq, expires: expires})
+	}
+	return settle
+}
+
 // settlements turns the outcomes of a batch into what is to be noted. Lanes with
 // a gap, or whose fence is beyond, are not among them: audit.go deals with those.
 func settlements(lanes []*lane, expires time.Time) (settle []settlement, gaps, beyonds []*lane) {
@@ -181,7 +192,7 @@ func settlements(lanes []*lane, expires time.Time) (settle []settlement, gaps, b
 				s.failure = o.message
 			}
 			settle = append(settle, s)
-		default:
+		case unsent:
 			settle = append(settle, settlement{lane: l, through: l.pubSeq, expires: expires})
 		}
 	}

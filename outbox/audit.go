@@ -323,11 +323,7 @@ func (w *Worker) examineHistory(ctx context.Context, lanes []*lane, streams [eve
 			return err
 		}
 	}
-	for _, l := range lanes {
-		l.outcome = outcome{}
-	}
-	settle, _, _ := settlements(lanes, expires)
-	w.settle(ctx, settle)
+	w.settle(ctx, givenBack(lanes, expires))
 	w.wake(again)
 	return nil
 }

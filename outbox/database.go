@@ -145,7 +145,8 @@ func (w *Worker) underLock(ctx context.Context, lock string, f func(pgx.Tx) erro
 	if err != nil {
 		return databaseError{err}
 	}
-	defer func() { _ = tx.Rollback(ctx) }() // does nothing after a commit
+	// Does nothing after a commit; with a ctx that is done, it would close the connection.
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
 	var mine bool
 	if err := tx.QueryRow(ctx, `SELECT pg_try_advisory_xact_lock(hashtextextended($1, 0))`, lock).Scan(&mine); err != nil {
 		return databaseError{err}

@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -103,12 +104,9 @@ func (p *publication) fail(err error) {
 }
 
 func (p *publication) addEpoch(stream int) {
-	for _, s := range p.epochs {
-		if s == stream {
-			return
-		}
+	if !slices.Contains(p.epochs, stream) {
+		p.epochs = append(p.epochs, stream)
 	}
-	p.epochs = append(p.epochs, stream)
 }
 
 // admit keeps the events before the first one that cannot be published, and

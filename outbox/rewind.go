@@ -89,11 +89,9 @@ func (w *Worker) rewindLanes(ctx context.Context, lanes []*lane, expires time.Ti
 			w.metrics.lost.Add(float64(l.pubSeq - l.outcome.fence))
 			continue
 		}
-		l.outcome = outcome{}
 		left = append(left, l)
 	}
-	settle, _, _ := settlements(left, expires)
-	w.settle(ctx, settle)
+	w.settle(ctx, givenBack(left, expires))
 	if err != nil {
 		return err
 	}

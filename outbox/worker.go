@@ -89,8 +89,7 @@ func (w *Worker) carry(ctx context.Context, lanes []*lane, begun time.Time, tria
 	expires := begun.Add(w.settings.Lease)
 	streams, err := w.fetch(ctx, lanes)
 	if err != nil {
-		settle, _, _ := settlements(lanes, expires)
-		w.later(lateWork{settlements: settle})
+		w.later(lateWork{settlements: givenBack(lanes, expires)})
 		return err
 	}
 	if w.signals.at(ctx, fetched) != nil {
