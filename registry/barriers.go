@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 
@@ -100,7 +101,7 @@ func (s *service) getBarrier(ctx context.Context, in *barrierInput) (*barrierOut
 func advanceBarrier(ctx context.Context, tx *writing, id int64) (client.Barrier, error) {
 	b := client.Barrier{ID: id, Modules: []client.BarrierModule{}}
 	err := tx.QueryRow(ctx, sqlBarrier, id).Scan(&b.Lineage, &b.Raised)
-	if err == pgx.ErrNoRows {
+	if errors.Is(err, pgx.ErrNoRows) {
 		return b, problem.New(problem.NotFound, "there is no barrier %d: barriers are kept for a week, and a restore may have lost it; make another", id)
 	}
 	if err != nil {

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -278,7 +279,7 @@ func (w *bulkWrite) prefixValues(n *treeNode) []any {
 	if in.RouteOrganisation != "" {
 		routed = w.holder(w.rows.holders.handle(in.RouteOrganisation))
 	}
-	return append(values, or(in.Provenance, "registered"), routed, in.first, in.last)
+	return append(values, cmp.Or(in.Provenance, "registered"), routed, in.first, in.last)
 }
 
 const (

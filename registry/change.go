@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -211,7 +212,7 @@ func findChange(ctx context.Context, q querier, id int64) (client.Change, error)
 		return client.Change{}, err
 	}
 	c, err := pgx.CollectExactlyOneRow(rows, scanChange)
-	if err == pgx.ErrNoRows {
+	if errors.Is(err, pgx.ErrNoRows) {
 		return c, unknown("change", strconv.FormatInt(id, 10))
 	}
 	return c, err

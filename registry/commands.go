@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strconv"
 	"time"
@@ -165,7 +166,7 @@ func readCommand(ctx context.Context, q querier, id int64) (client.Command, erro
 		return client.Command{}, err
 	}
 	c, err := pgx.CollectExactlyOneRow(rows, scanCommand)
-	if err == pgx.ErrNoRows {
+	if errors.Is(err, pgx.ErrNoRows) {
 		return c, problem.New(problem.NotFound, "there is no command %s", strconv.FormatInt(id, 10))
 	}
 	return c, err

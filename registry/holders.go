@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"time"
@@ -112,7 +113,7 @@ func mayReadOf(ctx context.Context, q querier, r client.Resource) error {
 		return err
 	}
 	c, err := pgx.CollectExactlyOneRow(rows, scanChange)
-	if err == pgx.ErrNoRows {
+	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
 	}
 	if err != nil {

@@ -44,6 +44,7 @@ import (
 	"net/http"
 	"net/netip"
 	"reflect"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -231,7 +232,7 @@ func register[I, O any](s *service, o operation, handler func(context.Context, *
 		o.maxBody = s.settings.MaxBodyBytes
 	}
 	var codes []int
-	for _, kind := range append(o.problems, everywhere...) {
+	for _, kind := range slices.Concat(o.problems, everywhere) {
 		codes = append(codes, kind.Status())
 	}
 	op := huma.Operation{

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"errors"
 
 	"github.com/jackc/pgx/v5"
 
@@ -73,7 +74,7 @@ LIMIT 1`
 // does not say.
 func formerLabel(ctx context.Context, q querier, r client.Resource) (label string, err error) {
 	err = q.QueryRow(ctx, sqlFormerLabel, string(r.Kind), r.Key).Scan(&label)
-	if err == pgx.ErrNoRows {
+	if errors.Is(err, pgx.ErrNoRows) {
 		return "", nil
 	}
 	return label, err

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -71,7 +72,7 @@ func (s *service) acquireLease(ctx context.Context, in *acquireLeaseInput) (*lea
 		l := client.Lease{Name: in.Name, Held: true}
 		row := tx.QueryRow(ctx, sqlAcquireLease, in.Name, in.Body.Holder, in.Body.TTLMilliseconds)
 		err := row.Scan(&l.Holder, &l.Token, &l.ExpiresAt)
-		if err == pgx.ErrNoRows {
+		if errors.Is(err, pgx.ErrNoRows) {
 			l.Held = false
 			err = tx.QueryRow(ctx, sqlLease, in.Name).Scan(&l.Holder, &l.Token, &l.ExpiresAt)
 		}

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 
@@ -103,7 +104,7 @@ func (s *service) reportRegression(ctx context.Context, in *regressionInput) (*r
 	err = s.write(ctx, func(ctx context.Context, tx *writing) error {
 		out.Body = client.RegressionAnswer{Lineage: tx.Lineage}
 		err := tx.QueryRow(ctx, sqlLaneVersion, string(r.Resource.Kind), r.Resource.Key).Scan(&out.Body.Version)
-		if err == pgx.ErrNoRows {
+		if errors.Is(err, pgx.ErrNoRows) {
 			var issued bool
 			err = tx.QueryRow(ctx, sqlIDIssued, string(r.Resource.Kind), r.Resource.Key).Scan(&issued)
 			if err == nil && issued {

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strconv"
 	"time"
@@ -182,7 +183,7 @@ func readLane(ctx context.Context, q querier, id int64) (client.OutboxLane, erro
 		return client.OutboxLane{}, err
 	}
 	l, err := pgx.CollectExactlyOneRow(rows, scanLane)
-	if err == pgx.ErrNoRows {
+	if errors.Is(err, pgx.ErrNoRows) {
 		return l, problem.New(problem.NotFound, "there is no lane %d", id)
 	}
 	return l, err
@@ -209,7 +210,7 @@ func findLane(ctx context.Context, q querier, name string) (int64, error) {
 	}
 	var id int64
 	err = q.QueryRow(ctx, sqlLaneID, string(r.Kind), r.Key).Scan(&id)
-	if err == pgx.ErrNoRows {
+	if errors.Is(err, pgx.ErrNoRows) {
 		return 0, problem.New(problem.NotFound, "%s has no lane: it never existed, or was deleted long ago", r)
 	}
 	return id, err
@@ -344,7 +345,7 @@ func (s *service) getEvent(ctx context.Context, in *eventInput) (*eventOutput, e
 			e.TraceEvent, e.Payload, err = scanEvent(row, &e.Lane, &e.Resource.Kind, &e.Resource.Key)
 			return e, err
 		})
-		if err == pgx.ErrNoRows {
+		if errors.Is(err, pgx.ErrNoRows) {
 			return problem.New(problem.NotFound, "there is no event %s: published events are kept for a week", in.ID)
 		}
 		if err != nil {

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -145,20 +146,13 @@ func (in *prefixInput) columns() []any {
 			DigestType: uint8(d.DigestType), Digest: strings.ToLower(d.Digest)}
 	}
 	return []any{
-		or(in.Kind, "assignment"), or(in.Status, "active"), in.Name,
+		cmp.Or(in.Kind, "assignment"), cmp.Or(in.Status, "active"), in.Name,
 		in.Routing.Announced, origin, in.Routing.MaxLength,
-		or(in.Reverse.Mode, string(client.ReverseInherit)), servers, in.Reverse.NameServerSetID, ds, in.Reverse.RFC2317Style, in.Reverse.ZoneCut,
+		cmp.Or(in.Reverse.Mode, string(client.ReverseInherit)), servers, in.Reverse.NameServerSetID, ds, in.Reverse.RFC2317Style, in.Reverse.ZoneCut,
 	}
 }
 
 // or is the value, or the default where none was written.
-func or(value, otherwise string) string {
-	if value == "" {
-		return otherwise
-	}
-	return value
-}
-
 // prefixInputOf is a prefix as a client would write it, for a patch to change.
 func prefixInputOf(p client.Prefix) *prefixInput {
 	in := &prefixInput{

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"errors"
 	"regexp"
 	"slices"
 	"strconv"
@@ -89,7 +90,7 @@ const sqlModuleKinds = `SELECT kinds FROM registry.module WHERE name = $1`
 func kindsOf(ctx context.Context, q querier, module string) ([]string, error) {
 	var kinds []string
 	err := q.QueryRow(ctx, sqlModuleKinds, module).Scan(&kinds)
-	if err == pgx.ErrNoRows {
+	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, problem.New(problem.NotFound, "no module %q is registered: its first heartbeat registers it", module)
 	}
 	return kinds, err

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -212,7 +213,8 @@ type sourcesOutput struct {
 }
 
 func (s *service) getSources(ctx context.Context, in *sourcesInput) (*sourcesOutput, error) {
-	kind, ok := cutGet(in.Batch)
+	name, ok := strings.CutSuffix(in.Batch, ":get")
+	kind := client.Kind(name)
 	if !ok {
 		return nil, problem.New(problem.Malformed, "POST /v1/sources/%s is not an operation: write /v1/sources/{kind}:get", in.Batch)
 	}
@@ -227,14 +229,6 @@ func (s *service) getSources(ctx context.Context, in *sourcesInput) (*sourcesOut
 		return err
 	})
 	return &out, err
-}
-
-func cutGet(s string) (client.Kind, bool) {
-	const suffix = ":get"
-	if len(s) <= len(suffix) || s[len(s)-len(suffix):] != suffix {
-		return "", false
-	}
-	return client.Kind(s[:len(s)-len(suffix)]), true
 }
 
 type sourceInput struct {

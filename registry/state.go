@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -290,12 +291,7 @@ func appliedStates(e evidence) []client.AppliedState {
 		a.Stale = slices.ContainsFunc(e.consumers, func(c consumer) bool { return c.name == a.Module && c.stale })
 		out = append(out, a)
 	}
-	slices.SortFunc(out, func(a, b client.AppliedState) int {
-		if a.Module < b.Module {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(out, func(a, b client.AppliedState) int { return strings.Compare(a.Module, b.Module) })
 	return out
 }
 

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -184,7 +185,7 @@ func (t *transacting) make(ctx context.Context, i int) (client.ChangeResult, err
 	if err != nil {
 		return result, err
 	}
-	ifMatch := or(c.IfMatch, t.etags[resource])
+	ifMatch := cmp.Or(c.IfMatch, t.etags[resource])
 	ops := t.s.nouns()[c.Kind]
 	var out *nounAnswer
 	switch c.Op {

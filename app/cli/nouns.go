@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -225,7 +226,7 @@ func anycastID(ctx context.Context, c *client.Client, text string) (string, erro
 	}
 	var ids, labels []string
 	for _, candidate := range append([]client.Candidate{{Resource: resolved.Resource, Label: resolved.Label}}, resolved.Candidates...) {
-		if candidate.Resource.Kind == client.KindAnycast && !contains(ids, candidate.Resource.Key) {
+		if candidate.Resource.Kind == client.KindAnycast && !slices.Contains(ids, candidate.Resource.Key) {
 			ids, labels = append(ids, candidate.Resource.Key), append(labels, candidate.Resource.Key+" ("+candidate.Label+")")
 		}
 	}
@@ -236,15 +237,6 @@ func anycastID(ctx context.Context, c *client.Client, text string) (string, erro
 		return ids[0], nil
 	}
 	return "", errors.New(text + " has several anycast allocations: name one by its id: " + strings.Join(labels, ", "))
-}
-
-func contains(list []string, s string) bool {
-	for _, l := range list {
-		if l == s {
-			return true
-		}
-	}
-	return false
 }
 
 func number(n int64) string { return strconv.FormatInt(n, 10) }
