@@ -453,7 +453,7 @@ func TestScopedStateGivesTheSamePlan(t *testing.T) {
 				}
 			}
 			if diff := cmp.Diff(plans[false], plans[true], cmpopts.EquateEmpty(), cmpopts.IgnoreUnexported(rpsl.Refusal{}),
-				cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
+				cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); diff != "" {
 				t.Fatalf("%s %s %s: the scoped plan differs (-whole +scoped):\n%s", edit.Op, edit.Class, edit.Key, diff)
 			}
 			im.take(edit.RPSL())
