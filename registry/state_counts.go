@@ -18,6 +18,9 @@ const (
 	// counting reads every lane and report, and takes no more than this part of one
 	// connection's time however often it is asked for.
 	countingShare = 20
+	// countingLong is how long a count is kept at most: who looks after a minute
+	// wants to see what became of it.
+	countingLong = time.Minute
 	// countedConsumers is how many modules fit into the bits of a bigint.
 	countedConsumers = 62
 )
@@ -32,9 +35,28 @@ func (s *service) countRoutes() {
 
 // stateCounter keeps the last count.
 type stateCounter struct {
+	counting sync.Mutex // held by who counts
+
 	mu    sync.Mutex
 	last  client.StateCounts
 	until time.Time
+}
+
+// kept is the last count of a lineage, and whether it is still good; nil of none.
+func (c *stateCounter) kept(lineage string) (*client.StateCounts, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.last.Lineage == "" || c.last.Lineage != lineage {
+		return nil, false
+	}
+	last := c.last
+	return &last, time.Now().Before(c.until)
+}
+
+func (c *stateCounter) keep(counts client.StateCounts, took time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last, c.until = counts, time.Now().Add(min(countingShare*took, countingLong))
 }
 
 type countOutput struct {
@@ -42,18 +64,26 @@ type countOutput struct {
 }
 
 func (s *service) countState(ctx context.Context, _ *struct{}) (*countOutput, error) {
-	s.counter.mu.Lock() // one counts, and the others take its answer
-	defer s.counter.mu.Unlock()
-	if time.Now().Before(s.counter.until) && s.counter.last.Lineage == s.lineage.get() {
-		return &countOutput{s.counter.last}, nil
+	last, good := s.counter.kept(s.lineage.get())
+	if good {
+		return &countOutput{*last}, nil
+	}
+	if !s.counter.counting.TryLock() {
+		if last != nil { // another one counts: what it counted before is here at once
+			return &countOutput{*last}, nil
+		}
+		s.counter.counting.Lock()
+	}
+	defer s.counter.counting.Unlock()
+	if last, good = s.counter.kept(s.lineage.get()); good {
+		return &countOutput{*last}, nil
 	}
 	began := time.Now()
 	counts, err := s.count(ctx)
 	if err != nil {
 		return nil, err
 	}
-	ended := time.Now()
-	s.counter.last, s.counter.until = counts, ended.Add(countingShare*ended.Sub(began))
+	s.counter.keep(counts, time.Since(began))
 	return &countOutput{counts}, nil
 }
 
