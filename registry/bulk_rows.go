@@ -209,12 +209,26 @@ func (b *bulkRows) refuse(e client.ImportError) {
 		if b.header != nil && e.Field != "" {
 			e.Field = b.header.column(e.Field)
 		}
-		if text, ok := e.Value.(string); ok {
-			e.Value = shorten(text, valueLimit)
-		}
+		e.Field, e.Kind, e.Reason = withoutNUL(e.Field), withoutNUL(e.Kind), withoutNUL(e.Reason)
+		e.Value = shownValue(e.Value)
 		b.errors = append(b.errors, e)
 	}
 }
+
+// shownValue is an offending value as far as a job repeats it: a simple one, and not
+// longer than an answer's.
+func shownValue(value any) any {
+	switch v := value.(type) {
+	case string:
+		return shorten(withoutNUL(v), valueLimit)
+	case map[string]any, []any:
+		return nil
+	}
+	return value
+}
+
+// withoutNUL is a text that PostgreSQL keeps: it has no character 0.
+func withoutNUL(s string) string { return strings.ReplaceAll(s, "\x00", "\uFFFD") }
 
 // shorten is the beginning of a text that is longer than an answer repeats.
 func shorten(s string, limit int) string {
