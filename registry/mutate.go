@@ -78,7 +78,7 @@ func mutate[T any](ctx context.Context, s *service, params CreateParams, request
 	err := s.writeBecause(ctx, params.Reason, func(ctx context.Context, w *writing) (err error) {
 		key := idempotency{principal: callOf(ctx).principal.id(), key: params.IdempotencyKey}
 		if key.key != "" && !params.DryRun {
-			if key.hash, err = hashRequest(callOf(ctx).operation, request); err != nil {
+			if key.hash, err = s.hashRequest(callOf(ctx).operation, request); err != nil {
 				return err
 			}
 			if out, err = recall[T](ctx, w, key); out != nil || err != nil {
@@ -179,10 +179,15 @@ type idempotency struct {
 	hash           []byte
 }
 
-func hashRequest(operation string, request any) ([]byte, error) {
+// hashRequest is what tells a request from another one. With a key, since a request
+// may hold a password, which a plain hash of it would let anybody try.
+func (s *service) hashRequest(operation string, request any) ([]byte, error) {
 	b, err := json.Marshal([]any{operation, request})
 	if err != nil {
 		return nil, err
+	}
+	if s.seal != nil {
+		return s.seal.Fingerprint(b), nil
 	}
 	sum := sha256.Sum256(b)
 	return sum[:], nil
