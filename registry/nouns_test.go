@@ -113,7 +113,7 @@ func TestNamesOfPTRTargets(t *testing.T) {
 		"empty": "", "dot": ".", "empty label": "a..b", "leading dot": ".a", "leading dash": "-a.example", "trailing dash": "a-.example",
 		"space": "a b.example", "label of 64": label + "a.example", "unicode label too long": strings.Repeat("ü", 60) + ".example",
 		"name of 254 characters": strings.Repeat(label+".", 3) + strings.Repeat("b", 62), "slash": "0/25.example", "star": "*.example",
-		"control": "a\x00.example", "bad punycode": "xn--\u00e4.example", "at sign": "noc@example.net", "right to left mixed": "אa.example",
+		"control": "a\x00.example", "bad punycode": "xn--\u00e4.example", "at sign": "noc@example.net", "address": "192.0.2.1", "IPv6 address": "2001:db8::1", "number last": "host.1", "right to left mixed": "אa.example",
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got, err := parseHostName(typed); err == nil {

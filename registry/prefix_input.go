@@ -13,6 +13,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"hubn/registry/client"
+	"hubn/registry/rpsl"
 )
 
 // prefixInput is what a client writes of a prefix.
@@ -104,10 +105,6 @@ func (r *reverseInput) check(f *faults, p netip.Prefix) {
 	checkLength(f, "body.reverse.zone_cut", "zone_cut", r.ZoneCut, p)
 }
 
-// digestLengths are those of the digest types in hexadecimal: SHA-1 (RFC 3658),
-// SHA-256 (RFC 4509), GOST (RFC 5933), SHA-384 (RFC 6605).
-var digestLengths = map[int]int{1: 40, 2: 64, 3: 64, 4: 96}
-
 // reverseZone is the form of a reverse zone's name; the slash and the dash are
 // those of RFC 2317.
 var reverseZone = regexp.MustCompile(`^([a-z0-9_/-]{1,63}\.)+(in-addr|ip6)\.arpa$`)
@@ -115,12 +112,14 @@ var reverseZone = regexp.MustCompile(`^([a-z0-9_/-]{1,63}\.)+(in-addr|ip6)\.arpa
 func (d *dsInput) check(f *faults, location string) {
 	digest := strings.ToLower(d.Digest)
 	_, err := hex.DecodeString(digest)
-	want, known := digestLengths[d.DigestType]
+	size, assigned := rpsl.DigestSize(d.DigestType)
 	switch {
 	case err != nil || digest == "":
 		f.add(location+".digest", errors.New("the digest is not hexadecimal: write an even number of the digits 0-9 and a-f"), d.Digest)
-	case known && len(digest) != want:
-		f.add(location+".digest", fmt.Errorf("a digest of type %d has %d hexadecimal digits, this one has %d", d.DigestType, want, len(digest)), d.Digest)
+	case !assigned:
+		f.add(location+".digest_type", errors.New("this is no digest type that is assigned: write 2 for SHA-256 or 4 for SHA-384"), d.DigestType)
+	case len(digest) != 2*size:
+		f.add(location+".digest", fmt.Errorf("a digest of type %d has %d hexadecimal digits, this one has %d", d.DigestType, 2*size, len(digest)), d.Digest)
 	}
 	if d.Zone != "" && !reverseZone.MatchString(d.zone()) {
 		f.add(location+".zone", errors.New("this is not the name of a reverse zone: write for example 2.0.192.in-addr.arpa"), d.Zone)

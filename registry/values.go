@@ -266,6 +266,9 @@ func parseHostName(text string) (string, error) {
 	if t == "" {
 		return "", errEmpty
 	}
+	if _, err := netip.ParseAddr(t); err == nil {
+		return "", fmt.Errorf("%q is an address where a host name must stand", text)
+	}
 	name, err := names.ToASCII(t)
 	if err != nil {
 		return "", fmt.Errorf("%q is not a host name: %s", text, strings.TrimPrefix(err.Error(), "idna: "))
@@ -284,6 +287,10 @@ func parseHostName(text string) (string, error) {
 		if err := checkLabel(label); err != nil {
 			return "", fmt.Errorf("%q is not a host name: %w", text, err)
 		}
+	}
+	// What looks like an address must not be a name (RFC 1123 section 2.1).
+	if last := name[strings.LastIndexByte(name, '.')+1:]; strings.Trim(last, "0123456789") == "" {
+		return "", fmt.Errorf("%q is not a host name: its last label is a number", text)
 	}
 	return name, nil
 }

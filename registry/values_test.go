@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"strings"
@@ -154,4 +155,14 @@ func TestSmallestAndLargestPrefixesAreTaken(t *testing.T) {
 		h.get("/v1/prefixes/" + p).want(http.StatusOK)
 	}
 	h.post("/v1/ptr-records", map[string]any{"address": "192.0.2.1", "target": "a.example"}).want(http.StatusCreated)
+}
+
+func TestDigestTypesAreThoseOfImports(t *testing.T) {
+	for digestType, digits := range map[int]int{1: 40, 2: 64, 3: 64, 4: 96, 5: 64, 6: 64, 0: 0, 7: 0} {
+		var f faults
+		(&dsInput{DigestType: digestType, Digest: strings.Repeat("ab", cmp.Or(digits, 64)/2)}).check(&f, "ds")
+		if got, want := f.problem() == nil, digits > 0; got != want {
+			t.Errorf("digest type %d is taken: %t, want %t", digestType, got, want)
+		}
+	}
 }

@@ -22,6 +22,15 @@ type DS struct {
 // (RFC 9558) and SM3 (RFC 9563).
 var digestSizes = map[uint8]int{1: 20, 2: 32, 3: 32, 4: 48, 5: 32, 6: 32}
 
+// DigestSize is the number of bytes of a digest of a type, where it is assigned.
+func DigestSize(digestType int) (size int, assigned bool) {
+	if digestType < 0 || digestType > 255 {
+		return 0, false
+	}
+	size, assigned = digestSizes[uint8(digestType)]
+	return size, assigned
+}
+
 // ParseDS reads DS data in presentation form: key tag, algorithm, digest type
 // and digest, which may hold blanks (RFC 4034 section 5.3) and stand in
 // parentheses.
