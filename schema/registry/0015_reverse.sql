@@ -1,1 +1,0 @@
--- Reverse DNS: name server sets and PTR records as people type them.
