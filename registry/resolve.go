@@ -134,7 +134,7 @@ func resolveNamed(ctx context.Context, q querier, r client.Resource) ([]client.C
 	}
 	key, err := src.parse(r.Key)
 	if err != nil {
-		return resolveNamedOtherwise(ctx, q, r, err)
+		return resolveNamedOtherwise(ctx, q, r)
 	}
 	r.Key = key
 	items, err := src.fetch(ctx, q, []string{r.Key})
@@ -156,15 +156,15 @@ func resolveNamed(ctx context.Context, q querier, r client.Resource) ([]client.C
 }
 
 // resolveNamedOtherwise finds what is called by its kind and its name, such as
-// organisation:EXAMPLE; refused is why the name is no key.
-func resolveNamedOtherwise(ctx context.Context, q querier, r client.Resource, refused error) ([]client.Candidate, error) {
+// organisation:EXAMPLE.
+func resolveNamedOtherwise(ctx context.Context, q querier, r client.Resource) ([]client.Candidate, error) {
 	found, err := resolve(ctx, q, r.Key)
 	if known := problem.Is(err, problem.NotFound) || problem.Is(err, problem.Invalid); err != nil && !known {
 		return nil, err
 	}
 	found = slices.DeleteFunc(found, func(c client.Candidate) bool { return c.Resource.Kind != r.Kind })
 	if len(found) == 0 {
-		return nil, refused
+		return nil, problem.New(problem.NotFound, "there is no %s called %q: write its id, or a name that it has", r.Kind, r.Key)
 	}
 	return found, nil
 }

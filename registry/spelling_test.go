@@ -24,7 +24,7 @@ func TestResourceByKindAndName(t *testing.T) {
 		}
 	}
 	for text, kind := range map[string]problem.Kind{
-		"organisation:x2": problem.Malformed, "prefix:x1": problem.Malformed, "organisation:2": problem.NotFound,
+		"organisation:x2": problem.NotFound, "prefix:x1": problem.NotFound, "organisation:2": problem.NotFound,
 	} {
 		h.get("/v1/resolve?q=" + url.QueryEscape(text)).wantProblem(kind)
 	}

@@ -219,13 +219,13 @@ func TestResolveFindsWhatAPersonMeans(t *testing.T) {
 	}
 	for q, says := range map[string]string{
 		"192.0.2.128/25": "lies in 192.0.2.0/24 (prefix:1)", "203.0.113.0/24": "not registered", "203.0.113.1": "no prefix",
-		"AS64511": "AS64511", "nobody": "nothing is called nobody", "prefix:99": "prefix:99",
+		"AS64511": "AS64511", "nobody": "nothing is called nobody", "prefix:99": "prefix:99", "prefix:x": "no prefix called",
 	} {
 		_, err := s.viewer.Resolve(t.Context(), q)
 		refused(t, err, problem.NotFound, says)
 	}
 	for q, says := range map[string]string{
-		"192.0.2.1/24": "192.0.2.0/24", "::ffff:192.0.2.0/120": "prefix", "::ffff:192.0.2.1": "mapped", "fe80::1%eth0": "zone", "prefix:x": "number",
+		"192.0.2.1/24": "192.0.2.0/24", "::ffff:192.0.2.0/120": "prefix", "::ffff:192.0.2.1": "mapped", "fe80::1%eth0": "zone",
 	} {
 		_, err := s.viewer.Resolve(t.Context(), q)
 		refused(t, err, problem.Invalid, says)
