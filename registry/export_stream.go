@@ -68,11 +68,3 @@ func (l *lateAnswer) Write(p []byte) (int, error) {
 	l.begin()
 	return l.answer.Write(p)
 }
-
-// textAnswer describes an answer that is no JSON.
-func textAnswer(media, about string) map[string]*huma.Response {
-	return map[string]*huma.Response{"200": {
-		Description: about,
-		Content:     map[string]*huma.MediaType{media: {Schema: &huma.Schema{Type: huma.TypeString}}},
-	}}
-}
